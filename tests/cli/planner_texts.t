@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 3 CPU-seconds
+# budget: 8 CPU-seconds
 """Every text that the planner writes for the recorded graphs (tests/data/graphs: the examples of both targets, the
 operators of planner.t, blocks and networks) is what tests/data/planner_texts.txt says: the first solution and the first
 trials of three searches, on both targets, as one hash for each graph and target.  Nothing is judged.
