@@ -5,8 +5,8 @@ INSTALLED ?= $(BUILD)/installed.txt
 PYTHON := .venv/bin/python
 NINJA := cmake --build $(BUILD)
 # Tests side by side: each that judges holds a PyTorch of its own (about 1 GB), and measuring is one at a time in any
-# case. Two more than cores, since some wait for the device, a time limit or a server; four at most, for the memory.
-JOBS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 2 : 4)))
+# case. Three more than cores, since some wait for the device, a time limit or a server; five at most, for the memory.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 3 : 5)))
 
 .PHONY: all setup setup-check demo fuzz check check-cheats check-cheats-gpu \
 	check-gpu check-san check-all check-slow dist bench install uninstall clean
