@@ -39,8 +39,8 @@ held = copies.tasks(path("held.jsonl"), "x.clone().relu()", copies.SHAPES[:2])
 measured = {"seconds": 2000, "keys": {"episodes": 4}}
 settings = {
     "target": "cpu", "device": "cpu", "grace": 40, "config": copies.rows(path("config.json"), [copies.CONFIG]),
-    "given": {"tasks": tasks, "held-out": held, "corpus": copies.corpus(WW, top, tasks, 2, 3, 90)},
-    "corpus": {"vocabulary": 512, "patience": 0}, "lessons": {"longest": 5000, "tasks": 2},
+    "given": {"lessons": tasks, "held-out": held, "corpus": copies.corpus(WW, top, tasks, 2, 3, 90)},
+    "corpus": {"vocabulary": 512, "patience": 0}, "lessons": {"longest": 5000},
     "text": {"prompt": "compact", "sequence": 1024, "step-tokens": 4096, "seed": 1, "checkpoint-every": 5},
     "sampling": {"prompt": "compact", "turns": 2, "context-tokens": 2048, "reply-tokens": 300, "judge-seconds": 0.2,
                  "judge-threads": 1, "parallel": 2, "samples": 2, "seed": 1, "checkpoint-every": 1},
