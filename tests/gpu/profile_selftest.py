@@ -156,7 +156,7 @@ def profile(name, task, kernels, plan, *options):
         args.append(os.path.dirname(path))
     done = subprocess.run([*args, "--target", "cuda", *options], env=h.env, stdin=subprocess.DEVNULL,
                           capture_output=True, text=True,
-                          timeout=120)
+                          timeout=280)
     return done.returncode, done.stdout, done.stderr.strip()
 
 
