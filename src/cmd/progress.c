@@ -1,7 +1,8 @@
 /* progress.c - see progress.h.
  *
  * A thread looks twice a second: on a terminal it draws the line anew, so that the clock moves while a long step is
- * under way, elsewhere it names a step that has taken 2 s.  The line is cut to the terminal's width (asked each time:
+ * under way, elsewhere it names a step that has taken 2 s, or where nothing was printed for 5 s the one under way.  The
+ * line is cut to the terminal's width (asked each time:
  * windows are resized), since a wrapped line cannot be drawn over; the step comes first on it.
  */
 #include "cmd/progress.h"
@@ -19,12 +20,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LONG_STEP_S = 2, STAGE_BYTES = 128 };
+enum { LONG_STEP_S = 2, QUIET_S = 5, STAGE_BYTES = 128 };
 
 struct ww_progress {
 	FILE *to;
 	int live, has_thread, quit, hidden;
 	uint64_t start_ns, stage_ns; /* stage_ns 0: the step has been named */
+	uint64_t quiet_ns;           /* since when nothing was printed though steps were under way */
 	int turn;
 	struct ww_str what, stage, best;
 	char tool[WW_AGENT_PARALLEL_MAX + 1][16]; /* that is being answered, by episode */
@@ -89,9 +91,11 @@ static void draw(struct ww_progress *p)
 
 static void name_long_step(struct ww_progress *p)
 {
-	if (!p->stage.len || !p->stage_ns || ww_seconds_since(p->stage_ns) < LONG_STEP_S)
+	if (!p->stage.len || !p->stage_ns ||
+		(ww_seconds_since(p->stage_ns) < LONG_STEP_S && ww_seconds_since(p->quiet_ns) < QUIET_S))
 		return;
 	p->stage_ns = 0;
+	p->quiet_ns = ww_now_ns();
 	fprintf(stderr, "%7.1f s  %s\n", ww_seconds_since(p->start_ns), p->stage.p);
 }
 
@@ -129,6 +133,8 @@ struct ww_progress *ww_progress_new(FILE *to)
 	return p;
 }
 
+int ww_progress_is_live(const struct ww_progress *p) { return p && p->live; }
+
 void ww_progress_free(struct ww_progress *p)
 {
 	if (!p)
@@ -165,6 +171,7 @@ void ww_progress_clear(struct ww_progress *p)
 /* Called with the lock held.  Where nobody reads any more the command ends in good order, as by Ctrl-C. */
 static void print_line(struct ww_progress *p, const char *text)
 {
+	p->quiet_ns = ww_now_ns();
 	fprintf(p->to, "%s%s%s\n", p->live ? "\r" : "", text, p->live ? "\033[K" : "");
 	if (fflush(p->to) && p->to == stdout && ww_cmd_reader_gone())
 		ww_cmd_interrupted = 1;
@@ -174,6 +181,8 @@ void ww_progress_say(struct ww_progress *p, const char *fmt, ...)
 {
 	ww_auto_str line = WW_STR_INIT(4096);
 	va_list ap;
+	if (!p)
+		return;
 	va_start(ap, fmt);
 	ww_str_vaddf(&line, fmt, ap);
 	va_end(ap);
@@ -196,6 +205,8 @@ static void set_stage(struct ww_progress *p, const char *stage)
 	set(&p->stage, stage);
 	if (!p->stage.len || strcmp(before, p->stage.p))
 		p->stage_ns = ww_now_ns();
+	if (p->hidden)
+		p->quiet_ns = ww_now_ns();
 	p->hidden = 0;
 }
 

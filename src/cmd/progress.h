@@ -2,7 +2,7 @@
  *
  * On a terminal one line is drawn again and again: elapsed time, turn, the step under way, best so far with its
  * interval.  Elsewhere each event of an episode is a plain line, and a step that takes over 2 s is named on standard
- * error.  All functions may be called from any thread.
+ * error; of steps that follow each other faster, one every 5 s.  All functions may be called from any thread.
  */
 #pragma once
 
@@ -16,7 +16,8 @@ struct ww_progress;
 struct ww_progress *ww_progress_new(FILE *to);
 /* Show the use of a budget from now on. */
 void ww_progress_watch(struct ww_progress *p, struct ww_budget *b);
-void ww_progress_free(struct ww_progress *p); /* removes the line */
+int ww_progress_is_live(const struct ww_progress *p); /* one line is drawn again and again */
+void ww_progress_free(struct ww_progress *p);         /* removes the line */
 /* An event of an episode; ctx is the struct ww_progress. */
 void ww_progress_event(void *ctx, const struct ww_agent_event *e);
 /* The step under way: "importing PyTorch", "timing the solution"; ctx as above, NULL shows nothing. */

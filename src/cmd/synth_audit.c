@@ -1,24 +1,18 @@
 /* synth_audit.c - `warpwright synth audit`. */
 #include "base/mem.h"
 #include "cmd/cmd.h"
+#include "cmd/progress.h"
 #include "cmd/synth.h"
 #include "synth/audit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { MAX_AGAINST = 32, EVERY = 25 };
+enum { MAX_AGAINST = 32 };
 
-static void show_progress(void *context, const char *set, int64_t done)
-{
-	int terminal = isatty(STDERR_FILENO);
-	if (done % EVERY == 0)
-		fprintf(stderr, "%s%s: %lld rows%s", terminal ? "\r" : "", set, (long long)done, terminal ? " " : "\n");
-}
-
-static enum ww_rc audit(const struct ww_synth_values *v, const char *set, struct ww_audit *a, struct ww_err *err)
+static enum ww_rc audit(const struct ww_synth_values *v, const char *set, struct ww_progress *progress,
+	struct ww_audit *a, struct ww_err *err)
 {
 	const char *against[MAX_AGAINST];
 	ww_auto_free char *list = strdup(v->against ? v->against : "");
@@ -30,7 +24,8 @@ static enum ww_rc audit(const struct ww_synth_values *v, const char *set, struct
 		.target = v->judging.target,
 		.device = (int)v->judging.device,
 		.max_s = v->max_s,
-		.progress = show_progress,
+		.progress = ww_progress_stage,
+		.context = progress,
 		.interrupted = &ww_cmd_interrupted };
 	return list ? ww_audit(set, &o, a, err) : ww_nomem(err);
 }
@@ -39,10 +34,11 @@ int ww_synth_audit(const struct ww_synth_values *v, int argc, char **argv)
 {
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_audit a;
-	if (audit(v, argv[0], &a, &err) != WW_OK)
+	struct ww_progress *progress = ww_progress_new(stderr);
+	enum ww_rc rc = audit(v, argv[0], progress, &a, &err);
+	ww_progress_free(progress);
+	if (rc != WW_OK)
 		return ww_cmd_fail(&err);
-	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "\r\033[K");
 	if (v->json) {
 		ww_cmd_print_json(ww_audit_json(&a, argv[0]));
 	} else {

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/target.h"
 #include "cmd/cmd.h"
+#include "cmd/progress.h"
 #include "cmd/synth.h"
 #include "policy/planner/proposal.h"
 #include "synth/outlines.h"
@@ -24,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_JOBS = 256, LINE_MAX_BYTES = 32 << 20, FACTS_MAX = 16 << 20, EVERY = 100 };
+enum { MAX_JOBS = 256, LINE_MAX_BYTES = 32 << 20, FACTS_MAX = 16 << 20 };
 
 /* What became of a row. */
 enum fate { WRITTEN, BROKEN, NO_GRAPH, HELD_OUT, NO_PLAN, TOO_LONG, FATES };
@@ -33,6 +34,7 @@ static const char *const fate_texts[] = { "lines", "rows that are no task", "wit
 	"without a solution", "too long" };
 
 struct teacher {
+	struct ww_progress *progress;
 	const struct ww_synth_values *v;
 	struct ww_compact form;
 	const json_t *device;
@@ -143,6 +145,7 @@ static int take_row(struct teacher *t, struct ww_task *task, int64_t *number, en
 /* Each line when those of the rows before it are out. */
 static void put(struct teacher *t, int64_t number, enum fate fate, const struct ww_str *line)
 {
+	char stage[64];
 	while (t->done < number && !(ww_cmd_interrupted || t->err.rc != WW_OK))
 		pthread_cond_wait(&t->written, &t->lock);
 	if (t->done == number && fate == WRITTEN && fwrite(line->p, 1, line->len, t->out) != line->len && !t->over) {
@@ -151,9 +154,8 @@ static void put(struct teacher *t, int64_t number, enum fate fate, const struct 
 	}
 	t->n[fate]++;
 	t->done = number + 1;
-	if (t->done % EVERY == 0)
-		fprintf(stderr, "%s%lld rows%s", isatty(STDERR_FILENO) ? "\r" : "", (long long)t->done,
-			isatty(STDERR_FILENO) ? " " : "\n");
+	snprintf(stage, sizeof(stage), "writing solutions: %lld rows", (long long)t->done);
+	ww_progress_stage(t->progress, stage);
 	pthread_cond_broadcast(&t->written);
 }
 
@@ -251,6 +253,8 @@ static enum ww_rc teach(struct teacher *t, const char *path, struct ww_err *err)
 	if (asprintf(&part, "%s.part", path) < 0)
 		return ww_nomem(err);
 	if (t->v->against)
+		ww_progress_stage(t->progress, "reading the held-out sets");
+	if (t->v->against)
 		WW_CHECK(ww_held_out_open(&t->held, t->v->against, &ww_cmd_interrupted, err));
 	WW_CHECK(ww_store_open(&t->store, NULL, err));
 	WW_CHECK(ww_set_open(&t->set, t->v->subject, &keep_broken, err));
@@ -295,8 +299,10 @@ int ww_synth_teach(const struct ww_synth_values *v, int argc, char **argv)
 		.err = WW_ERR_INIT };
 	enum ww_rc rc = read_facts(v->facts, &device, &err);
 	t.device = device;
+	t.progress = ww_progress_new(stderr);
 	if (rc == WW_OK)
 		rc = teach(&t, argv[1], &err);
+	ww_progress_free(t.progress);
 	ww_held_out_free(t.held);
 	ww_store_close(t.store);
 	ww_set_close(t.set);

@@ -8,6 +8,7 @@
 #include "base/time.h"
 #include "base/yaml.h"
 #include "cmd/cmd.h"
+#include "cmd/progress.h"
 #include "cmd/train_judges.h"
 #include "rl/ppo.h"
 #include "rl/rft.h"
@@ -194,15 +195,21 @@ static json_t *values_json(const struct ww_recipe *r)
 /* ---- progress */
 
 struct screen {
-	int quiet, live;
+	struct ww_progress *progress;
 	uint64_t start_ns, last_ns;
 	int64_t tokens, first;
 };
 
 static void say(void *ctx, const char *line)
 {
-	struct screen *s = ctx;
-	fprintf(stderr, "%s%s%s\n", s->live ? "\r" : "", line, s->live ? "\033[K" : "");
+	const struct screen *s = ctx;
+	ww_progress_say(s->progress, "%s", line);
+}
+
+static void on_stage(void *ctx, const char *stage)
+{
+	const struct screen *s = ctx;
+	ww_progress_stage(s->progress, stage);
 }
 
 static void add_duration(struct ww_str *out, double seconds)
@@ -223,13 +230,19 @@ static void on_step(void *ctx, const struct ww_train_step *r)
 	s->tokens += r->tokens;
 	s->first = s->first ? s->first : r->step;
 	int64_t done = r->step - s->first + 1;
-	if (!s->live && r->step < r->steps && s->last_ns && ww_seconds_since(s->last_ns) < LINE_EVERY_S)
+	int live = ww_progress_is_live(s->progress);
+	if (!live)
+		ww_progress_clear(s->progress); /* what was under way has ended */
+	if (!live && r->step < r->steps && s->last_ns && ww_seconds_since(s->last_ns) < LINE_EVERY_S)
 		return;
 	s->last_ns = ww_now_ns();
 	ww_str_addf(&line, "step %" PRId64 "/%" PRId64 "  loss %.4f  lr %.3g  norm %.3g  %.0f tokens/s  left ", r->step,
 		r->steps, r->loss, r->lr, r->norm, (double)s->tokens / fmax(spent, 1e-9));
 	add_duration(&line, spent / (double)done * (double)(r->steps - r->step));
-	fprintf(stderr, "%s%s%s", s->live ? "\r" : "", line.p, s->live ? "\033[K" : "\n");
+	if (live)
+		ww_progress_stage(s->progress, line.p);
+	else
+		ww_progress_say(s->progress, "%s", line.p);
 }
 
 /* ---- stages */
@@ -375,9 +388,8 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct ww_recipe *r = values;
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_train_result result = { 0 };
-	const char *term = getenv("TERM");
-	struct screen screen = { .live = isatty(2) && term && strcmp(term, "dumb"), .start_ns = ww_now_ns() };
-	struct ww_train_hooks hooks = { &ww_cmd_interrupted, say, on_step, &screen };
+	struct screen screen = { .progress = ww_progress_new(stderr), .start_ns = ww_now_ns() };
+	struct ww_train_hooks hooks = { &ww_cmd_interrupted, say, on_stage, on_step, &screen };
 	struct reading q = { cmd, argv[0], NULL, json_array(), argv + argc, 0 };
 	json_t *now = NULL;
 	while (argv[argc + q.n_words])
@@ -393,8 +405,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 		now = values_json(r);
 		rc = run_stage(r, now, &hooks, &result, &err);
 	}
-	if (screen.live && result.last.step)
-		fputc('\n', stderr);
+	ww_progress_free(screen.progress);
 	if (rc == WW_OK)
 		print_result(r, &result);
 	json_decref(now);

@@ -130,6 +130,7 @@ static enum ww_rc open_tasks(struct ppo *p, struct ww_err *err)
 {
 	const char *list = p->o->tasks;
 	size_t cap = 0, n;
+	ww_train_stage(p->hooks, "reading the tasks");
 	for (const char *at; (at = ww_list_next(&list, &n));) {
 		ww_auto_free char *name = strndup(at, n);
 		if (name && is_set(name))
@@ -146,6 +147,7 @@ static enum ww_rc check_tasks(struct ppo *p, struct ww_err *err)
 	struct ww_held_out *h;
 	if (!p->o->held_out)
 		return WW_OK;
+	ww_train_stage(p->hooks, "comparing %" PRId64 " tasks with the held-out sets", p->rollout.n_tasks);
 	WW_CHECK(ww_held_out_open(&h, p->o->held_out, p->hooks->interrupted, err));
 	enum ww_rc rc = ww_held_out_check(h, p->rollout.tasks, (size_t)p->rollout.n_tasks, p->hooks->interrupted, err);
 	ww_held_out_free(h);
@@ -255,6 +257,7 @@ static enum ww_rc open_learners(struct ppo *p, const char *from, struct ww_err *
 	const struct ww_recipe *o = p->o;
 	char critic[PATH_MAX];
 	struct ww_learner_opts l = ww_recipe_learner(o, micro_tokens(p), p->memory.keep);
+	ww_train_stage(p->hooks, "loading the model");
 	WW_CHECK(ww_model_open(from[0] ? from : o->model, p->dev, p->dtype, &p->policy_m, err));
 	WW_CHECK(ww_learner_new(p->policy_m, &l, &p->policy, err));
 	l.host = p->policy;
@@ -469,6 +472,7 @@ static enum ww_rc save(struct ppo *p, struct ww_err *err)
 	struct ww_trained t = trained(p);
 	if (p->saved_step == p->state.step)
 		return WW_OK;
+	ww_train_stage(p->hooks, "writing a checkpoint");
 	WW_CHECK(ww_run_dir_sync(&p->dir, err));
 	p->state.stage = json_pack("{s:f, s:I, s:I, s:I}", "first_reward", p->first_reward, "low_entropy",
 		(json_int_t)p->low_entropy, "low_reward", (json_int_t)p->low_reward, "many_invalid",
@@ -518,6 +522,7 @@ static enum ww_rc learn(struct ppo *p, struct ww_rl_step_result *x, struct ww_er
 {
 	struct ww_rl_step_opts o = step_opts(p, p->state.step + 1);
 	uint64_t start = ww_now_ns();
+	ww_train_stage(p->hooks, "learning from %" PRId64 " episodes", p->o->episodes);
 	ww_engine_pause(p->engine);
 	enum ww_rc rc = ww_share_step(&p->share, p->hooks->interrupted, err);
 	if (rc == WW_OK)
@@ -613,7 +618,7 @@ static void begin(struct ppo *p)
 	const struct ww_recipe *o = p->o;
 	p->rollout = (struct ww_rollout){ .o = o,
 		.judges = p->judges,
-		.interrupted = p->hooks->interrupted,
+		.hooks = p->hooks,
 		.name = is_agentic(o) ? "model:agentic" : "model:ppo",
 		.loop = is_agentic(o) ? WW_LOOP_AGENT : WW_LOOP_SINGLE,
 		.turns = is_agentic(o) ? (int)o->turns : 1,
@@ -642,6 +647,7 @@ enum ww_rc ww_ppo_sample(const struct ww_recipe *o, const struct ww_rl_judges *j
 	begin(&p);
 	WW_TRY(open_sampling(&p, err));
 	WW_TRY(ww_run_dir_open(&p.dir, o->output, err));
+	ww_train_stage(hooks, "loading the model");
 	WW_TRY(ww_model_open(o->model, p.dev, p.dtype, &p.policy_m, err));
 	WW_TRY(ww_engine_adopt(&(struct ww_engine_opts){ .limits = p.limits }, p.policy_m, p.tok, &p.engine, err));
 	p.rollout.engine = p.engine;

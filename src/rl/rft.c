@@ -79,6 +79,8 @@ static enum ww_rc read_data(const struct ww_recipe *o, const char *paths, const 
 	struct ww_recorded_set s = { 0 };
 	struct ww_rl_read how = { .held_out = o->held_out, .interrupted = hooks->interrupted, .keep = is_good, .ctx = &f };
 	enum ww_rc rc;
+	ww_train_stage(
+		hooks, "reading the episodes%s", o->held_out ? ", comparing their tasks with the held-out sets" : "");
 	WW_TRY(ww_rl_recorded_read(paths, &how, &s, err));
 	say_what_was_dropped(&f, s.passed_over, hooks);
 	if (!s.n)

@@ -61,6 +61,33 @@ static enum ww_rc is_whole(const char *dir, int64_t samples, int *whole, struct 
 	return WW_OK;
 }
 
+/* ---- what is under way */
+
+/* With the lock held: reports come in the order of their counts. */
+static void report(const struct ww_rollout *r)
+{
+	ww_train_stage(r->hooks, "sampling: %" PRId64 " of %" PRId64 " episodes, %" PRId64 " replies, %" PRId64 " verdicts",
+		r->ended, r->missing, r->replies, r->judged);
+}
+
+static void count_reply(void *ctx, const struct ww_agent_event *e)
+{
+	struct ww_rollout *r = ctx;
+	if (e->kind != WW_AGENT_SAID)
+		return;
+	WW_LOCKED(&r->lock);
+	r->replies++;
+	report(r);
+}
+
+static void count_ended(struct ww_rollout *r, int64_t n)
+{
+	WW_LOCKED(&r->lock);
+	r->sampled += n;
+	r->ended += n;
+	report(r);
+}
+
 /* ---- judging, once for each content */
 
 struct once {
@@ -91,6 +118,7 @@ static void count(struct ww_rollout *r, int judged, int reused, double device_s)
 	r->judged += judged;
 	r->reused += reused;
 	r->judging_s += device_s;
+	report(r);
 }
 
 static json_t *known_verdict(struct once *o, const char *key)
@@ -165,7 +193,9 @@ static struct ww_agent_opts agent_opts(
 		.no_compaction = 1,
 		.decide = strcmp(r->o->decide, "times") && ww_rl_reward_of(r->o->reward) == WW_RL_REWARD_MILESTONE,
 		.header = h,
-		.interrupted = r->interrupted };
+		.interrupted = r->hooks->interrupted,
+		.on_event = count_reply,
+		.event_ctx = r };
 	a.judge.ctx = once;
 	a.judge.run = judge_once;
 	a.judge.profile = profile;
@@ -212,9 +242,7 @@ out:
 		if (results)
 			ww_agent_result_release(&results[i]);
 	}
-	pthread_mutex_lock(&r->lock);
-	r->sampled += n;
-	pthread_mutex_unlock(&r->lock);
+	count_ended(r, n);
 	pthread_mutex_destroy(&once.lock);
 	json_decref(once.verdicts);
 	json_decref(h.versions);
@@ -281,6 +309,10 @@ enum ww_rc ww_rollout_fill(struct ww_rollout *r, int64_t first, int64_t last, in
 	WW_TRY(WW_NEW(m.group, most, err));
 	WW_TRY(WW_NEW(m.paths, most, err));
 	WW_TRY(find_missing(&m, first, last, err));
+	r->missing = m.n * r->o->samples;
+	r->ended = r->replies = 0;
+	if (m.n)
+		ww_train_stage(r->hooks, "sampling: opening the first of %" PRId64 " tasks", m.n);
 	if (m.n && !r->o->answers)
 		WW_TRY(r->judges->each(r->judges->ctx, m.paths, m.n, run_group, &m, err));
 	for (int64_t k = 0; r->o->answers && k < m.n; k++)

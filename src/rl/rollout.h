@@ -19,7 +19,7 @@ struct ww_rollout {
 	const struct ww_recipe *o;
 	const struct ww_rl_judges *judges;
 	struct ww_engine *engine;
-	const volatile int *interrupted;
+	const struct ww_train_hooks *hooks;
 	const char *name; /* of the policy, in the records */
 	char **tasks;
 	int64_t n_tasks, groups, context; /* groups: tasks of a step */
@@ -29,9 +29,10 @@ struct ww_rollout {
 	struct ww_curriculum *curriculum; /* NULL: tasks in turns */
 	int64_t first, *drawn;            /* of a curriculum: the tasks of the steps from `first` on, groups of them each */
 	/* Written: what this process did. */
-	pthread_mutex_t lock;            /* of the three below */
+	pthread_mutex_t lock;            /* of what follows */
 	int64_t sampled, judged, reused; /* episodes; verdicts asked of the judge; of content that was judged already */
 	double judging_s;                /* of the judge's device */
+	int64_t missing, ended, replies; /* of the call of ww_rollout_fill(): episodes to sample; ended; replies so far */
 };
 
 /* Sample what is missing of the steps first..last; all of them by the weights that the engine has now, which are those

@@ -54,6 +54,8 @@ static enum ww_rc open_data(struct value *v, struct ww_err *err)
 	struct ww_rl_read how = {
 		.reward = ww_rl_reward_of(v->o->reward), .held_out = v->o->held_out, .interrupted = v->hooks->interrupted
 	};
+	ww_train_stage(
+		v->hooks, "reading the episodes%s", v->o->held_out ? ", comparing their tasks with the held-out sets" : "");
 	WW_CHECK(ww_rl_recorded_read(v->o->data, &how, &v->all, err));
 	WW_CHECK(WW_NEW(v->t, v->all.n, err));
 	for (int64_t i = 0; i < v->all.n; i++) {
@@ -97,6 +99,7 @@ static enum ww_rc open_critic(struct value *v, struct ww_err *err)
 		WW_CHECK(ww_checkpoint_state(from, &v->state, err));
 	json_decref(v->state.stage);
 	v->state.stage = NULL;
+	ww_train_stage(v->hooks, "loading the model");
 	WW_CHECK(ww_model_open_critic(from[0] ? from : o->model, v->dev, dtype, &v->m, err));
 	struct ww_learner_opts l = ww_recipe_learner(o, ask.max_tokens, v->memory.keep);
 	WW_CHECK(ww_learner_new(v->m, &l, &v->critic, err));
@@ -143,6 +146,8 @@ static enum ww_rc one_pass(struct value *v, struct ww_rl_step_result *seen, stru
 	int64_t updates = 0;
 	shuffle(v, r.step);
 	for (int64_t at = 0; at < v->n; at += v->o->episodes, updates++) {
+		ww_train_stage(
+			v->hooks, "pass %" PRId64 "/%" PRId64 ": %" PRId64 " of %" PRId64 " episodes", r.step, r.steps, at, v->n);
 		WW_CHECK(ww_share_step(&v->share, NULL, err)); /* an interruption waits for the end of the pass */
 		int64_t n = v->n - at < v->o->episodes ? v->n - at : v->o->episodes;
 		WW_CHECK(ww_rl_step(&learn, NULL, v->critic, v->t + at, NULL, n, &x, err));
@@ -176,6 +181,7 @@ static enum ww_rc save(struct value *v, struct ww_err *err)
 	struct ww_trained t = { .policy = v->critic, .tokenizer_dir = v->o->tokenizer ? v->o->tokenizer : v->o->model };
 	if (v->saved_step == v->state.step)
 		return WW_OK;
+	ww_train_stage(v->hooks, "writing a checkpoint");
 	WW_CHECK(ww_run_dir_sync(&v->dir, err));
 	WW_CHECK(ww_checkpoint_save(v->o->output, &t, &v->state, v->o->keep_checkpoints, err));
 	v->saved_step = v->state.step;

@@ -15,12 +15,13 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_JOBS = 256, EXACT_BELOW = 4096, DETAIL = 400 };
+enum { MAX_JOBS = 256, EXACT_BELOW = 4096, DETAIL = 400, SHOWN_PATH = 40 };
 
 /* What is kept of a row. */
 struct item {
@@ -70,6 +71,26 @@ static void release_items(struct items *s)
 	}
 	free(s->i);
 	memset(s, 0, sizeof(*s));
+}
+
+static void say_stage(const struct ww_audit_opts *o, const char *fmt, ...)
+{
+	ww_auto_str stage = WW_STR_INIT(PATH_MAX);
+	va_list ap;
+	if (!o->progress)
+		return;
+	va_start(ap, fmt);
+	ww_str_vaddf(&stage, fmt, ap);
+	va_end(ap);
+	o->progress(o->context, stage.p);
+}
+
+/* The end of a long path tells more than its beginning. */
+static void report(const struct pass *p)
+{
+	size_t n = strlen(p->path);
+	say_stage(p->o, "%s%s: %zu rows%s", n > SHOWN_PATH ? "..." : "", p->path + (n > SHOWN_PATH ? n - SHOWN_PATH : 0),
+		p->items->n, p->n_sample ? ", running those of the sample" : "");
 }
 
 static char *line_of(const char *text)
@@ -207,8 +228,7 @@ static void keep(struct pass *p, struct item *i)
 		p->items->i[p->items->n++] = *i;
 	else if (p->err.rc == WW_OK)
 		(void)!ww_nomem(&p->err);
-	if (p->o->progress)
-		p->o->progress(p->o->context, p->path, (int64_t)p->items->n);
+	report(p);
 }
 
 static enum ww_rc new_worker(const struct pass *p, struct ww_outliner **out, struct ww_err *err)
@@ -271,6 +291,7 @@ static enum ww_rc look_at_all(struct pass *p, struct ww_err *err)
 	p->err = (struct ww_err)WW_ERR_INIT;
 	WW_CHECK(ww_set_open(&p->set, p->path, &(struct ww_set_opts){ 1, p->o->interrupted }, err));
 	pthread_mutex_init(&p->lock, NULL);
+	report(p);
 	while (n < want && n < MAX_JOBS && !pthread_create(&threads[n], NULL, work, p))
 		n++;
 	for (int i = 0; i < n; i++)
@@ -470,10 +491,14 @@ enum ww_rc ww_audit(const char *set, const struct ww_audit_opts *o, struct ww_au
 	memset(out, 0, sizeof(*out));
 	WW_TRY(ww_store_open(&p.store, NULL, err));
 	WW_TRY(read_against(o, p.store, &held, &of, err));
+	say_stage(o, "choosing the sample of rows that are run");
 	WW_TRY(choose_sample(set, o, &sample, &p.n_sample, err));
 	p.sample = sample;
 	WW_TRY(look_at_all(&p, err));
+	say_stage(o, "comparing %zu rows with each other", items.n);
 	WW_TRY(judge_rows(out, &items, err));
+	if (held.n)
+		say_stage(o, "comparing %zu rows with %zu held-out ones", items.n, held.n);
 	WW_TRY(contamination(out, &items, &held, o->against, of, err));
 	out->rows = (int64_t)items.n;
 	if (out->n)

@@ -51,8 +51,8 @@ struct ww_audit_opts {
 	const char *target; /* of the runs: "cpu", "cuda" */
 	int device;
 	double max_s; /* a row's time for each of text, graph and run; 0: 60 s */
-	/* Called between rows, from one thread at a time; may be NULL. */
-	void (*progress)(void *context, const char *set, int64_t done);
+	/* What is under way: "held.jsonl: 12 rows read".  From any thread; may be NULL. */
+	void (*progress)(void *context, const char *stage);
 	void *context;
 	const volatile int *interrupted;
 };

@@ -8,14 +8,27 @@
 
 enum { LINE_MAX_BYTES = 4096 };
 
-void ww_train_say(const struct ww_train_hooks *h, const char *fmt, ...)
+static void tell(void (*to)(void *ctx, const char *line), void *ctx, const char *fmt, va_list ap)
 {
 	ww_auto_str line = WW_STR_INIT(LINE_MAX_BYTES);
+	ww_str_vaddf(&line, fmt, ap);
+	to(ctx, line.p);
+}
+
+void ww_train_say(const struct ww_train_hooks *h, const char *fmt, ...)
+{
 	va_list ap;
 	va_start(ap, fmt);
-	ww_str_vaddf(&line, fmt, ap);
+	tell(h->say, h->ctx, fmt, ap);
 	va_end(ap);
-	h->say(h->ctx, line.p);
+}
+
+void ww_train_stage(const struct ww_train_hooks *h, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	tell(h->on_stage, h->ctx, fmt, ap);
+	va_end(ap);
 }
 
 int ww_recipe_dtype(const struct ww_recipe *o, int dtype)

@@ -40,6 +40,7 @@ struct ww_train_step {
 struct ww_train_hooks {
 	const volatile int *interrupted; /* non-zero between batches: save a checkpoint and end */
 	void (*say)(void *ctx, const char *line);
+	void (*on_stage)(void *ctx, const char *stage); /* what is under way now: "sampling: 3 of 64 episodes" */
 	void (*on_step)(void *ctx, const struct ww_train_step *s);
 	void *ctx;
 };
@@ -57,6 +58,7 @@ struct ww_train_result {
 
 enum { WW_TRAIN_MICRO_TOKENS = 16384 }; /* of a micro-batch, where no sequence is longer */
 void ww_train_say(const struct ww_train_hooks *h, const char *fmt, ...) WW_PRINTF(2, 3);
+void ww_train_stage(const struct ww_train_hooks *h, const char *fmt, ...) WW_PRINTF(2, 3);
 /* WW_F32 or WW_BF16, by the recipe or else by the model's own (dtype, of its config). */
 int ww_recipe_dtype(const struct ww_recipe *o, int dtype);
 /* The form of prompt that checkpoints record: the recipe's `prompt`; if that is "same", the model's (may be NULL) or

@@ -99,6 +99,8 @@ static enum ww_rc open_data(struct sft *s, struct ww_err *err)
 	struct ww_held_out *held_out = NULL;
 	struct ww_tok *tok = NULL;
 	WW_CHECK(ww_recipe_settings(o, &s->settings, err));
+	if (o->held_out && !s->lent)
+		ww_train_stage(s->hooks, "reading the held-out sets");
 	enum ww_rc rc = o->held_out && !s->lent ? ww_held_out_open(&held_out, o->held_out, s->hooks->interrupted, err)
 											: WW_OK;
 	if (rc == WW_OK && dir)
@@ -111,6 +113,8 @@ static enum ww_rc open_data(struct sft *s, struct ww_err *err)
 	snprintf(s->tokenizer_dir, sizeof(s->tokenizer_dir), "%s", tok ? dir : "");
 	d.tok = tok;
 	d.held_out = held_out;
+	if (!s->lent)
+		ww_train_stage(s->hooks, "reading the data");
 	if (rc == WW_OK && !s->lent)
 		rc = ww_data_open(&d, &s->data, err);
 	ww_tok_free(tok);
@@ -200,6 +204,7 @@ static enum ww_rc open_learner(struct sft *s, struct ww_err *err)
 		ww_train_say(s->hooks, "resuming %s", from);
 		snprintf(s->out->checkpoint, sizeof(s->out->checkpoint), "%s", from);
 	}
+	ww_train_stage(s->hooks, from[0] || o->model ? "loading the model" : "drawing the model's first weights");
 	if (from[0] || o->model)
 		WW_CHECK(ww_model_open(from[0] ? from : o->model, s->dev, s->dtype, &s->model, err));
 	else
@@ -300,6 +305,8 @@ static enum ww_rc one_step(struct sft *s, int *stopped, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
 	struct ww_train_step r = { .step = s->state.step + 1, .steps = s->schedule.steps };
+	if (!s->out->tokens) /* each later step has a line of its own */
+		ww_train_stage(s->hooks, "step %" PRId64 "/%" PRId64, r.step, r.steps);
 	WW_CHECK(ww_step_rows_take(&s->rows, &s->cursor, s->rows_per_step, s->end_epoch, err));
 	WW_CHECK(gradient(s, &r.loss, stopped, err));
 	if (*stopped)
@@ -330,6 +337,7 @@ static enum ww_rc save(struct sft *s, struct ww_err *err)
 {
 	if (s->saved_step == s->state.step)
 		return WW_OK;
+	ww_train_stage(s->hooks, "writing a checkpoint");
 	WW_CHECK(ww_run_dir_sync(&s->dir, err));
 	struct ww_trained t = {
 		.policy = s->learner, .tokenizer_dir = s->tokenizer_dir[0] ? s->tokenizer_dir : NULL, .settings = s->settings

@@ -7,6 +7,7 @@ tests/unit/task/test_signature.c."""
 import hashlib
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -86,6 +87,8 @@ audit = json.loads(out)
 found = {}
 for finding in audit["findings"]:
     found.setdefault(finding["kind"], []).append(finding["row"])
+ok(re.search(r"^ *\d+\.\d s  \S*/set\.jsonl: 9 rows, running those of the sample$", err, re.M),
+   "a row that takes over 2 s: a line says which set, and how many rows are done", err)
 ok(code == 1 and audit["rows"] == len(ROWS), "an audit with findings ends with exit code 1", (code, err))
 for kind, rows in EXPECTED.items():
     ok(found.get(kind, []) == rows and audit["counts"][kind] == len(rows), f"{kind}: rows {rows}",

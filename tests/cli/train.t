@@ -272,6 +272,14 @@ for name in sorted(os.listdir(os.path.join(ROOT, "recipes"))):
     ok(code in (2, 3)
    and not re.search("no effect|no stage|has no option|must be|needs a", err), f"recipes/{name}", err)
 
+# ---- a stage that takes over 2 s is named
+if ALL and os.path.exists(os.path.join(ROOT, ".venv/bin/python")):
+    with open("slow.jsonl", "w") as f:
+        f.write(json.dumps({"id": "slow", "code": "import time\ntime.sleep(3)\n"}) + "\n")
+    code, out, err = train(recipe("held_out", steps=1, warmup=0, held_out="slow.jsonl"))
+    ok(code == 0 and re.search(r"^ *\d+\.\d s  reading the held-out sets$", err, re.M),
+       "a stage of over 2 s is named where standard error is no terminal", err)
+
 # ---- a recipe over another
 with open("over.yaml", "w") as f:
     f.write("base: whole.yaml\noutput: over\nsteps: 2\nwarmup:\n")

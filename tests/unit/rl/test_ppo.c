@@ -60,6 +60,14 @@ static enum ww_rc each(void *ctx, const char *const *paths, int64_t n, ww_rl_tas
 
 static volatile int interrupted;
 static void quiet(void *ctx, const char *line) { (void)ctx, (void)line; }
+
+static char stages[1 << 16]; /* of the last run, a line each */
+static void note_stage(void *ctx, const char *stage)
+{
+	size_t n = strlen(stages);
+	(void)ctx;
+	snprintf(stages + n, sizeof(stages) - n, "%s\n", stage);
+}
 static void no_step(void *ctx, const struct ww_train_step *s) { (void)ctx, (void)s; }
 
 static struct ww_recipe recipe(const char *output)
@@ -110,10 +118,11 @@ static void fits_its_prediction(const struct ww_train_result *r)
 
 static enum ww_rc train(const struct ww_recipe *o, int *opened, struct ww_err *err)
 {
-	struct ww_train_hooks hooks = { &interrupted, quiet, no_step, NULL };
+	struct ww_train_hooks hooks = { &interrupted, quiet, note_stage, no_step, NULL };
 	struct ww_rl_judges judges = { opened, WW_TARGET_CPU, WW_RULE_STRICT, 1, 0, each, NULL };
 	struct ww_train_result result;
 	json_t *values = json_pack("{s:s, s:I}", "stage", o->stage, "steps", (json_int_t)o->steps);
+	*stages = 0;
 	enum ww_rc rc = ww_ppo_run(o, values, &judges, &hooks, &result, err);
 	json_decref(values);
 	fits_its_prediction(&result);
@@ -203,6 +212,8 @@ static void a_reference_is_in_the_plan(void **state)
 	o.kl = 0.1;
 	if (train(&o, &opened, &err) != WW_OK)
 		fail_msg("%s", err.msg);
+	const char *sampling = strstr(stages, "sampling: "), *learning = strstr(stages, "learning from 2 episodes\n");
+	assert_true(sampling && learning && sampling < learning);
 }
 
 static void a_step_says_what_it_did(void **state)

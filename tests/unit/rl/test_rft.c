@@ -110,12 +110,13 @@ static void keep_line(void *ctx, const char *line)
 
 static enum ww_rc train(const struct ww_recipe *o, struct toy *t, struct ww_err *err)
 {
-	struct ww_train_hooks hooks = { &interrupted, keep_line, no_step, NULL };
+	struct ww_train_hooks hooks = { &interrupted, keep_line, note_stage, no_step, NULL };
 	struct ww_rl_judges judges = { t, WW_TARGET_CPU, WW_RULE_STRICT, 3, 0, toy_each, toy_policy };
 	struct ww_train_result result;
 	json_t *values = json_pack("{s:s}", "stage", "rft");
 	n_said = 0;
 	memset(said, 0, sizeof(said));
+	*stages = 0;
 	enum ww_rc rc = ww_rft_run(o, values, o->tasks ? &judges : NULL, &hooks, &result, err);
 	json_decref(values);
 	return rc;
@@ -161,6 +162,10 @@ static void a_policy_learns_from_its_good_episodes(void **state)
 	struct ww_recipe a = rft_recipe(one), b = rft_recipe(two);
 	if (train(&a, &t, &err) != WW_OK)
 		fail_msg("%s", err.msg);
+	assert_non_null(strstr(stages, "sampling: opening the first of 4 tasks\n"));
+	assert_non_null(strstr(stages, "sampling: 0 of 64 episodes, 1 replies, "));
+	assert_non_null(strstr(stages, "sampling: 64 of 64 episodes, "));
+	assert_non_null(strstr(stages, "reading the episodes\n"));
 	int kept = number_after("data: "), invalid = number_after("invalid "), reward = number_after("reward ");
 	printf("# %d kept of 64, %d invalid, %d without reward, %d judged again\n", kept, invalid, reward,
 		number_after("reverified "));

@@ -80,6 +80,14 @@ static int teardown(void **state)
 
 static volatile int interrupted;
 static void quiet(void *ctx, const char *line) { (void)ctx, (void)line; }
+
+static char stages[1 << 16]; /* of the last run, a line each */
+static void note_stage(void *ctx, const char *stage)
+{
+	size_t n = strlen(stages);
+	(void)ctx;
+	snprintf(stages + n, sizeof(stages) - n, "%s\n", stage);
+}
 static int64_t interrupt_at; /* 0: never */
 static char held_out[4300];  /* "": none */
 static void count_step(void *ctx, const struct ww_train_step *s)
@@ -112,9 +120,10 @@ static int64_t train(const char *output, double lr, int64_t passes, enum ww_rc *
 		.gamma = 1,
 		.critic_lambda = 0.95 };
 	int64_t steps = 0;
-	struct ww_train_hooks hooks = { &interrupted, quiet, count_step, &steps };
+	struct ww_train_hooks hooks = { &interrupted, quiet, note_stage, count_step, &steps };
 	struct ww_train_result result;
 	json_t *values = json_pack("{s:s}", "stage", o.stage);
+	*stages = 0;
 	*rc = ww_value_run(&o, values, &hooks, &result, err);
 	json_decref(values);
 	return steps;
@@ -132,6 +141,7 @@ static void a_critic_learns_what_decides(void **state)
 	assert_int_equal(train(one, 1e-2, 100, &rc, &err), 100);
 	if (rc != WW_OK)
 		fail_msg("%s", err.msg);
+	assert_non_null(strstr(stages, "reading the episodes\nloading the model\npass 1/100: 0 of 84 episodes\n"));
 	assert_int_equal(train(one, 1e-2, 100, &rc, &err), 0); /* complete */
 	assert_int_equal(rc, WW_OK);
 	ww_auto_str page = WW_STR_INIT(1 << 20);

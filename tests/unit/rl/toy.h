@@ -251,6 +251,14 @@ static inline void hear(void *ctx, const char *line)
 	if (heard.max)
 		ww_str_addf(&heard, "%s\n", line);
 }
+/* What was under way, a line each, of the last run. */
+static char stages[1 << 16];
+static inline void note_stage(void *ctx, const char *stage)
+{
+	size_t n = strlen(stages);
+	(void)ctx;
+	snprintf(stages + n, sizeof(stages) - n, "%s\n", stage);
+}
 static inline void no_step(void *ctx, const struct ww_train_step *s) { (void)ctx, (void)s; }
 
 static inline struct ww_recipe toy_recipe(const char *output)
@@ -294,12 +302,13 @@ static inline struct ww_recipe toy_recipe(const char *output)
 
 static inline enum ww_rc toy_train(const struct ww_recipe *o, struct toy *t, struct ww_err *err)
 {
-	struct ww_train_hooks hooks = { &interrupted, hear, no_step, NULL };
+	struct ww_train_hooks hooks = { &interrupted, hear, note_stage, no_step, NULL };
 	struct ww_rl_judges judges = { t, WW_TARGET_CPU, WW_RULE_STRICT, 3, 0, toy_each, toy_policy };
 	struct ww_train_result result;
 	json_t *values = json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:s?}", "stage", o->stage, "steps", (json_int_t)o->steps,
 		"turns", (json_int_t)o->turns, "reward", o->reward, "advantage", o->advantage, "model", o->model, "critic",
 		o->critic);
+	*stages = 0;
 	enum ww_rc rc = ww_ppo_run(o, values, &judges, &hooks, &result, err);
 	json_decref(values);
 	return rc;
