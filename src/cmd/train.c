@@ -56,6 +56,34 @@ struct reading {
 	int n_words;
 };
 
+static int is_section(const char *key, const json_t *v)
+{
+	return json_is_object(v) && ww_stage_of(key) && ww_stage_of(key) != WW_STAGE_PIPELINE;
+}
+
+/* A relative `config` that is not found from the working directory is one beside the recipe. */
+static enum ww_rc find_config(const char *path, json_t *section, struct ww_err *err)
+{
+	const char *name = json_string_value(json_object_get(section, "config")), *slash = strrchr(path, '/');
+	char beside[PATH_MAX];
+	if (!name || *name == '/' || !slash || ww_fs_is_file(name))
+		return WW_OK;
+	int n = snprintf(beside, sizeof(beside), "%.*s%s", (int)(slash - path) + 1, path, name);
+	if (n >= PATH_MAX || !ww_fs_is_file(beside))
+		return WW_OK;
+	return json_object_set_new(section, "config", json_string(beside)) ? ww_nomem(err) : WW_OK;
+}
+
+static enum ww_rc find_configs(const char *path, json_t *recipe, struct ww_err *err)
+{
+	const char *key;
+	json_t *v;
+	json_object_foreach(recipe, key, v)
+		if (is_section(key, v))
+			WW_CHECK(find_config(path, v, err));
+	return find_config(path, recipe, err);
+}
+
 /* A recipe over the one that its `base` names, relative to its own directory; a key without a value takes back what
  * stands there. */
 static enum ww_rc read_over(const char *path, int bases, json_t **out, struct ww_err *err)
@@ -65,6 +93,7 @@ static enum ww_rc read_over(const char *path, int bases, json_t **out, struct ww
 	WW_CHECK(ww_yaml_read(path, RECIPE_MAX, &own, err));
 	if (!json_is_object(own))
 		return ww_err_set(err, WW_ERR_USAGE, "%s: a recipe is a mapping of keys to values", path);
+	WW_CHECK(find_configs(path, own, err));
 	json_t *base = json_object_get(own, "base");
 	if (base) {
 		const char *name = json_is_string(base) ? json_string_value(base) : "", *slash = strrchr(path, '/');
@@ -103,11 +132,6 @@ static enum ww_rc set_key(struct reading *q, struct ww_recipe *r, const char *ke
 	if (copy && ww_opt_set(q->cmd, r, key, json_string_value(copy), err) != WW_OK)
 		return ww_err_wrap(err, "%s", q->path);
 	return WW_OK;
-}
-
-static int is_section(const char *key, const json_t *v)
-{
-	return json_is_object(v) && ww_stage_of(key) && ww_stage_of(key) != WW_STAGE_PIPELINE;
 }
 
 /* 1 where the stage, or of a pipeline one that has a section, reads the key. */

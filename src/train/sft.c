@@ -74,6 +74,10 @@ static enum ww_rc open_config(struct sft *s, struct ww_err *err)
 	enum ww_rc rc = WW_OK;
 	if (o->model)
 		rc = ww_fs_join(path, o->model, "config.json", err);
+	if (rc == WW_OK && !o->model && !ww_fs_is_file(o->config))
+		rc = ww_err_set(err, WW_ERR_USAGE,
+			"there is no config %s; a relative path is looked for in the working directory, then beside the recipe",
+			o->config);
 	if (rc == WW_OK)
 		rc = ww_config_read(o->model ? path : o->config, &s->config, err);
 	if (rc != WW_OK)

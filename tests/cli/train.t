@@ -280,6 +280,18 @@ if ALL and os.path.exists(os.path.join(ROOT, ".venv/bin/python")):
     ok(code == 0 and re.search(r"^ *\d+\.\d s  reading the held-out sets$", err, re.M),
        "a stage of over 2 s is named where standard error is no terminal", err)
 
+# ---- config: from the working directory, or else beside the recipe
+os.makedirs("elsewhere/recipes")
+shutil.copy("config.json", "elsewhere/recipes/own.json")
+os.rename(recipe("lower", config="own.json", steps=1, warmup=0), "elsewhere/recipes/lower.yaml")
+with open("elsewhere/recipes/upper.yaml", "w") as f:
+    f.write("base: lower.yaml\noutput: upper\n")
+got = [train(f"elsewhere/recipes/{name}.yaml") for name in ("lower", "upper")]
+with open("upper/run.json") as f:
+    values = json.load(f)["recipe"]
+ok([g[0] for g in got] == [0, 0] and values["config"] == "elsewhere/recipes/own.json",
+   "a config beside the recipe, and beside its base", (got, values["config"]))
+
 # ---- a recipe over another
 with open("over.yaml", "w") as f:
     f.write("base: whole.yaml\noutput: over\nsteps: 2\nwarmup:\n")
@@ -319,6 +331,8 @@ refused("so is a list as a recipe", "mapping", text_recipe("bad5.yaml", "- lr\n"
 refused("so is a nested value", "data", text_recipe("bad6.yaml", "data: {a: b}\n"))
 refused("so is a base that is not there", "none.yaml", text_recipe("bad14.yaml", "base: none.yaml\n"))
 refused("so is a base of itself", "at most 8", text_recipe("bad15.yaml", "base: bad15.yaml\n"))
+refused("a config that is nowhere is refused, and the places are named", "then beside the recipe",
+        recipe("bad16", config="none.json"))
 refused("no data is refused", "data", recipe("bad7", data=None))
 refused("model and config together are refused", "either", recipe("bad8", model="whole/model"))
 refused("sequences beyond the context are refused", "256 positions", recipe("bad9", sequence=300))
