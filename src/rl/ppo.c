@@ -72,8 +72,8 @@ static int is_agentic(const struct ww_recipe *o) { return strcmp(o->stage, "ppo"
 
 static enum ww_rc check_recipe(const struct ww_recipe *o, struct ww_err *err)
 {
-	if (!o->model || !o->tasks || !o->output)
-		return ww_err_set(err, WW_ERR_USAGE, "stage %s needs model, tasks and output", o->stage);
+	const struct ww_needed needed[] = { { "model", o->model }, { "tasks", o->tasks }, { "output", o->output } };
+	WW_CHECK(ww_recipe_needs(o, needed, WW_ARRAY_LEN(needed), err));
 	if (o->episodes % o->samples)
 		return ww_err_set(err, WW_ERR_USAGE, "episodes (%" PRId64 ") must be a multiple of samples (%" PRId64 ")",
 			o->episodes, o->samples);
@@ -159,7 +159,8 @@ static enum ww_rc open_model(struct ppo *p, struct ww_err *err)
 	const struct ww_recipe *o = p->o;
 	char path[PATH_MAX];
 	WW_CHECK(ww_fs_join(path, o->model, "config.json", err));
-	WW_CHECK(ww_config_read(path, &p->config, err));
+	if (ww_config_read(path, &p->config, err) != WW_OK)
+		return ww_err_wrap(err, "model");
 	if (p->config.critic)
 		return ww_err_set(err, WW_ERR_USAGE, "%s is a critic; take the policy's checkpoint", o->model);
 	p->config.dtype = p->dtype = ww_recipe_dtype(o, p->config.dtype);

@@ -38,8 +38,8 @@ static void say_what_was_dropped(const struct filter *f, int64_t passed_over, co
 	for (int i = 0; i < WW_FAULT_COUNT; i++)
 		ww_str_addf(&line, "%s%s %" PRId64, i ? ", " : "", ww_fault_word((enum ww_fault)i), f->by[i]);
 	ww_train_say(hooks,
-		"data: %" PRId64 " of %" PRId64 " episodes are kept; dropped for (one may have several faults): %s; %" PRId64
-		" without tokens, context or end passed over",
+		"data: %" PRId64 " of %" PRId64 " episodes are kept; faults of the others (one may have several): %s; %" PRId64
+		" episodes without tokens, context or end are left out",
 		f->seen - f->dropped, f->seen, line.p, passed_over);
 }
 
@@ -85,8 +85,9 @@ static enum ww_rc read_data(const struct ww_recipe *o, const char *paths, const 
 	say_what_was_dropped(&f, s.passed_over, hooks);
 	if (!s.n)
 		WW_TRY(ww_err_set(err, WW_ERR_USAGE,
-			"none of %" PRId64 " episodes is good enough to learn from; sample more episodes, or use a better policy",
-			f.seen));
+			"none of %" PRId64 " episodes is good enough to learn from: %" PRId64 " earned no reward, %" PRId64
+			" more had no tokens, context or end; sample more, or begin with a better policy",
+			f.seen, f.by[WW_FAULT_REWARD], s.passed_over));
 	WW_TRY(make_data(&s, out, err));
 out:
 	ww_recorded_set_release(&s);
@@ -100,8 +101,13 @@ enum ww_rc ww_rft_run(const struct ww_recipe *o, const json_t *values, const str
 	struct ww_data *data = NULL;
 	char own[PATH_MAX];
 	memset(out, 0, sizeof(*out));
-	if (!o->model || !o->output || !o->tasks == !o->data)
-		return ww_err_set(err, WW_ERR_USAGE, "stage rft needs model, output, and either tasks or data (episodes)");
+	const struct ww_needed needed[] = { { "model", o->model }, { "output", o->output },
+		{ "tasks, which it samples episodes of, or data, episodes that were recorded",
+			o->tasks ? o->tasks : o->data } };
+	WW_CHECK(ww_recipe_needs(o, needed, WW_ARRAY_LEN(needed), err));
+	if (o->tasks && o->data)
+		return ww_err_set(err, WW_ERR_USAGE,
+			"stage rft has both tasks and data; it learns either from episodes that it samples, or from recorded ones");
 	WW_CHECK(ww_fs_join(own, o->output, "episodes", err));
 	if (o->tasks)
 		WW_CHECK(ww_ppo_sample(o, judges, hooks, err));

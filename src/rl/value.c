@@ -44,9 +44,9 @@ struct value {
 
 static enum ww_rc check_recipe(const struct ww_recipe *o, struct ww_err *err)
 {
-	if (!o->model || !o->data || !o->output)
-		return ww_err_set(err, WW_ERR_USAGE, "stage value needs model (or a critic's), data (episodes) and output");
-	return WW_OK;
+	const struct ww_needed needed[] = { { "model (a policy's directory or a critic's)", o->model },
+		{ "data (recorded episodes)", o->data }, { "output", o->output } };
+	return ww_recipe_needs(o, needed, WW_ARRAY_LEN(needed), err);
 }
 
 static enum ww_rc open_data(struct value *v, struct ww_err *err)
@@ -79,7 +79,8 @@ static enum ww_rc open_critic(struct value *v, struct ww_err *err)
 	const struct ww_recipe *o = v->o;
 	char path[PATH_MAX], from[PATH_MAX];
 	WW_CHECK(ww_fs_join(path, o->model, "config.json", err));
-	WW_CHECK(ww_config_read(path, &v->config, err));
+	if (ww_config_read(path, &v->config, err) != WW_OK)
+		return ww_err_wrap(err, "model");
 	int dtype = ww_recipe_dtype(o, v->config.dtype);
 	v->config.critic = 1;
 	v->config.dtype = dtype;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { DEPTH_MAX = 6 };
 
@@ -61,6 +62,17 @@ static int is_python(const FTSENT *e)
 		!strcmp(e->fts_name + e->fts_namelen - 3, ".py") && strcmp(e->fts_name, "__init__.py");
 }
 
+/* A folder that `synth` wrote has its set in one file. */
+static enum ww_rc no_files(const char *dir, struct ww_err *err)
+{
+	static const char *const names[] = { "tasks.jsonl", "tasks.jsonl.zst" };
+	char path[PATH_MAX];
+	for (size_t i = 0; i < WW_ARRAY_LEN(names); i++)
+		if (snprintf(path, sizeof(path), "%s/%s", dir, names[i]) < PATH_MAX && !access(path, R_OK))
+			return ww_err_set(err, WW_ERR_USAGE, "%s holds no .py file; its task set is %s", dir, path);
+	return ww_err_set(err, WW_ERR_USAGE, "%s holds no .py file", dir);
+}
+
 enum ww_rc ww_set_files_init(struct ww_set_files *d, const char *dir, struct ww_err *err)
 {
 	char *const paths[] = { (char *)(uintptr_t)dir, NULL };
@@ -77,7 +89,7 @@ enum ww_rc ww_set_files_init(struct ww_set_files *d, const char *dir, struct ww_
 	}
 	fts_close(fts);
 	if (rc == WW_OK && !d->n)
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s holds no .py file", dir);
+		rc = no_files(dir, err);
 	if (rc == WW_OK)
 		qsort(d->f, d->n, sizeof(*d->f), by_order);
 	return rc;

@@ -31,6 +31,15 @@ void ww_train_stage(const struct ww_train_hooks *h, const char *fmt, ...)
 	va_end(ap);
 }
 
+enum ww_rc ww_recipe_needs(const struct ww_recipe *o, const struct ww_needed *needed, size_t n, struct ww_err *err)
+{
+	ww_auto_str missing = WW_STR_INIT(LINE_MAX_BYTES);
+	for (size_t i = 0; i < n; i++)
+		if (!needed[i].value)
+			ww_str_addf(&missing, "%s%s", missing.len ? "; " : "", needed[i].what);
+	return missing.len ? ww_err_set(err, WW_ERR_USAGE, "stage %s lacks %s", o->stage, missing.p) : WW_OK;
+}
+
 int ww_recipe_dtype(const struct ww_recipe *o, int dtype)
 {
 	if (!strcmp(o->dtype, "fp32") || !strcmp(o->dtype, "bf16"))

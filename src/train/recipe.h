@@ -59,6 +59,12 @@ struct ww_train_result {
 enum { WW_TRAIN_MICRO_TOKENS = 16384 }; /* of a micro-batch, where no sequence is longer */
 void ww_train_say(const struct ww_train_hooks *h, const char *fmt, ...) WW_PRINTF(2, 3);
 void ww_train_stage(const struct ww_train_hooks *h, const char *fmt, ...) WW_PRINTF(2, 3);
+/* WW_ERR_USAGE where the recipe leaves out (value NULL) what its stage needs: all of that in one line. */
+struct ww_needed {
+	const char *what, *value;
+};
+enum ww_rc ww_recipe_needs(
+	const struct ww_recipe *o, const struct ww_needed *needed, size_t n, struct ww_err *err) WW_MUST_CHECK;
 /* WW_F32 or WW_BF16, by the recipe or else by the model's own (dtype, of its config). */
 int ww_recipe_dtype(const struct ww_recipe *o, int dtype);
 /* The form of prompt that checkpoints record: the recipe's `prompt`; if that is "same", the model's (may be NULL) or

@@ -57,11 +57,12 @@ struct sft {
 
 static enum ww_rc check_recipe(const struct ww_recipe *o, int lent, struct ww_err *err)
 {
-	if ((!o->data && !lent) || !o->output)
-		return ww_err_set(err, WW_ERR_USAGE, "a recipe needs data and output");
-	if (!o->model == !o->config)
-		return ww_err_set(
-			err, WW_ERR_USAGE, "a recipe needs either model (a directory) or config (a config.json, for new weights)");
+	const struct ww_needed needed[] = { { "data", lent ? "" : o->data }, { "output", o->output },
+		{ "model (a directory) or config (a config.json, for new weights)", o->model ? o->model : o->config } };
+	WW_CHECK(ww_recipe_needs(o, needed, WW_ARRAY_LEN(needed), err));
+	if (o->model && o->config)
+		return ww_err_set(err, WW_ERR_USAGE,
+			"the recipe has both model and config; give either the model's directory, or a config.json for new weights");
 	if (o->decay && strcmp(o->schedule, "wsd"))
 		return ww_err_set(err, WW_ERR_USAGE, "decay is only used by schedule: wsd; remove it or choose that schedule");
 	return WW_OK;
@@ -80,6 +81,8 @@ static enum ww_rc open_config(struct sft *s, struct ww_err *err)
 			o->config);
 	if (rc == WW_OK)
 		rc = ww_config_read(o->model ? path : o->config, &s->config, err);
+	if (rc != WW_OK && o->model)
+		return ww_err_wrap(err, "model");
 	if (rc != WW_OK)
 		return rc;
 	s->config.dtype = s->dtype = ww_recipe_dtype(o, s->config.dtype);

@@ -333,6 +333,12 @@ refused("so is a base that is not there", "none.yaml", text_recipe("bad14.yaml",
 refused("so is a base of itself", "at most 8", text_recipe("bad15.yaml", "base: bad15.yaml\n"))
 refused("a config that is nowhere is refused, and the places are named", "then beside the recipe",
         recipe("bad16", config="none.json"))
+refused("all that a stage lacks is said at once", "stage rft lacks model; output; tasks",
+        recipe("bad17", **{**dict.fromkeys(BASE), "stage": "rft", "output": None}))
+refused("tasks and data together are refused", "both tasks and data",
+        recipe("bad18", **{**dict.fromkeys(BASE), "stage": "rft", "model": "m", "tasks": "t.py", "data": "e"}))
+refused("a model that is not there is refused by its key", "model: cannot open nowhere/config.json",
+        recipe("bad19", config=None, model="nowhere"))
 refused("no data is refused", "data", recipe("bad7", data=None))
 refused("model and config together are refused", "either", recipe("bad8", model="whole/model"))
 refused("sequences beyond the context are refused", "256 positions", recipe("bad9", sequence=300))

@@ -196,6 +196,8 @@ static void reads_directories_in_order(void **state)
 	snprintf(path, sizeof(path), "%s/none", dir.path);
 	struct ww_err err = WW_ERR_INIT;
 	refused(ww_set_open(&s, path, NULL, &err), &err, "no .py file");
+	put_text("none/tasks.jsonl", "{}\n");
+	refused(ww_set_open(&s, path, NULL, &err), &err, "its task set is ");
 }
 
 static void loads(const char *set, const char *id, const char *name, const char *source)
