@@ -1,8 +1,8 @@
 /* cgroup.h - a memory limit that the kernel enforces, for a process and all that it starts (cgroup v2).
  *
- * Groups can be made in our own cgroup or the one above it, where that is ours to write and hands the memory controller
- * down: where we are root, or systemd has delegated it.  Where neither does, nothing is made and the watchers (proc.h)
- * are the only limit; doctor says so.
+ * Groups are made in our own cgroup or in its parent.  We must be able to write there, and it must hand down the memory
+ * controller: that is so for root, and where systemd has delegated the cgroup.  Elsewhere no group is made and the
+ * watchers (proc.h) are the only limit; doctor says so.
  */
 #pragma once
 

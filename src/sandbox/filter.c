@@ -45,8 +45,8 @@ static const char *const denied_always[] = { "mount", "umount2", "pivot_root", "
 	"clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname", "personality", "pidfd_getfd",
 	"process_madvise", "process_mrelease", "memfd_secret", "kcmp", "mbind", "migrate_pages", "move_pages", "iopl",
 	"ioperm", "vhangup", "syslog", "vmsplice", /* one byte in a pipe keeps the huge page around it */
-	"io_setup", NULL };                        /* contexts are of a number that the whole machine shares */
-/* Without a private root: what changes a file that was never opened, which Landlock does not see. */
+	"io_setup", NULL };                        /* the whole machine has a limited number of contexts */
+/* For a process without a private root: calls that change a file without opening it.  Landlock does not see them. */
 static const char *const denied_shared_root[] = { "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown",
 	"lchown", "fchownat", "utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr",
 	"setxattrat", "removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr", NULL };
@@ -61,12 +61,13 @@ static const char *const denied_compiler[] = { "socket", "socketpair", "connect"
 static const char *const denied_runner_cuda[] = { "execve", "execveat", "fork", "vfork", "connect", "bind", "listen",
 	"accept", "accept4", "kill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "mknod",
 	"mknodat", NULL };
-/* Memory files without a file system, and what sockets hold, count in no process's resident size and have no limit. */
+/* A memfd, and what sockets hold, count in no process's resident size and have no limit. */
 static const char *const denied_python[] = { "connect", "mknod", "mknodat", "seccomp", "memfd_create", NULL };
 /* The CUDA driver makes Unix sockets and listens when it starts.  They reach no other process: nothing connects. */
 static const char *const denied_python_cpu[] = { "socket", "socketpair", "bind", "inotify_add_watch", NULL };
 
-/* Besides sockets: memory that neither a file system nor a resident size shows, and what a shell has no use for. */
+/* Besides sockets: calls that make memory which neither a file system nor a resident size shows, and calls that a shell
+ * does not need. */
 static const char *const denied_shell[] = { "socket", "socketpair", "connect", "bind", "listen", "accept", "accept4",
 	"mknod", "mknodat", "memfd_create", "setpriority", "sched_setscheduler", "sched_setattr", "mlock", "mlock2",
 	"mlockall", "ioprio_set", "inotify_init", "inotify_init1", "fanotify_mark", "pidfd_open", "landlock_create_ruleset",
@@ -200,7 +201,7 @@ static int deny_reach(scmp_filter_ctx f)
 	int r = deny_argument(f, SCMP_SYS(setpriority), SCMP_A0(SCMP_CMP_NE, PRIO_PROCESS));
 	if (r >= 0)
 		r = deny_argument(f, SCMP_SYS(setpriority), SCMP_A1(SCMP_CMP_NE, 0));
-	if (r >= 0) /* 0 of a user are all processes of this one */
+	if (r >= 0) /* for a user, 0 means all processes of this user */
 		r = deny_argument(f, SCMP_SYS(ioprio_set), SCMP_A0(SCMP_CMP_NE, IOPRIO_WHO_PROCESS));
 	if (r >= 0)
 		r = deny_argument(f, SCMP_SYS(ioprio_set), SCMP_A1(SCMP_CMP_NE, 0));
@@ -213,7 +214,8 @@ static int deny_reach(scmp_filter_ctx f)
 	return r;
 }
 
-/* As denied_shared_root: flags of a file need no descriptor that may be written. */
+/* For the reason of denied_shared_root: a file's flags are changed through a descriptor that is open for reading
+ * only. */
 static int deny_file_flags(scmp_filter_ctx f)
 {
 	const unsigned control[] = { FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION,
@@ -245,7 +247,7 @@ static int deny_continuing(scmp_filter_ctx f)
 	return r < 0 ? r : seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(timer_create), 0);
 }
 
-/* Pages that are given back with MADV_DONTNEED but stay in memory: they count in no process's resident size. */
+/* Pages of such memory stay when MADV_DONTNEED gives them back, and they count in no process's resident size. */
 static int deny_shared_anonymous(scmp_filter_ctx f)
 {
 	const scmp_datum_t flags = MAP_SHARED | MAP_ANONYMOUS;

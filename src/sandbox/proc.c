@@ -492,7 +492,8 @@ static void walk_tree(pid_t parent, pid_t pid, int depth, int shared, struct ww_
 {
 	char path[64];
 	t->processes++;
-	if (!parent || !ww_proc_shares_memory(parent, pid)) /* asked first: exec only ever gives it memory of its own */
+	/* Asked before its memory is read: between the two it can only stop sharing, by exec(). */
+	if (!parent || !ww_proc_shares_memory(parent, pid))
 		t->bytes += ww_proc_memory_bytes(pid, shared);
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	DIR *d = depth < TREE_DEPTH_MAX && t->processes < WW_PROC_TREE_MAX ? opendir(path) : NULL;

@@ -38,14 +38,15 @@ struct ww_proc {
 enum ww_stderr { WW_STDERR_NULL, WW_STDERR_INHERIT, WW_STDERR_PIPE };
 struct ww_proc_opts {
 	const char *worker;      /* "runner": __runner; or NULL with program */
-	const char *program;     /* another program than ourselves, by path (the reference worker's Python) */
+	const char *program;     /* in place of a worker: another program, by path (the reference worker's Python) */
 	const char *const *args; /* ends with NULL; may be NULL */
 	const char *const *env;  /* more variables: "HOME" is passed on, "OMP_NUM_THREADS=1" set; ends with NULL */
 	const int *extra_fds;    /* become descriptors 4, 5, ... there */
 	int n_extra_fds;
 	int namespaces; /* try for its own user, mount, pid, net, ipc and uts namespaces */
-	/* With namespaces, where we are root: its root is user 65534 outside, for whom limits on processes hold (for root
-	 * they do not) and who owns no file of ours.  It keeps the descriptor of its program, not its path. */
+	/* With namespaces, where we are root: its root is user 65534 outside.  Limits on the number of processes hold for
+	 * that user (for root they do not), and it owns no file of ours.  It keeps a descriptor of its program, not the
+	 * path. */
 	int nobody;
 	/* Memory limit of it and all that it starts, tmpfs files and kernel pages included, enforced by the kernel where
 	 * cgroup.h can make a group.  It is above the watcher's limit, for memory that no watcher sees.  0: no group.

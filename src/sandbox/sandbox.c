@@ -60,8 +60,8 @@ const char *ww_sandbox_level_text(enum ww_sandbox_level l)
 	return (size_t)l < WW_ARRAY_LEN(level_texts) ? level_texts[l] : "?";
 }
 
-/* The directory on which a private root grows.  It is never shown itself: what a bind mount of it would show is the
- * new root. */
+/* The directory that a private root is mounted on.  It cannot be shown in the root: a bind mount of it would show the
+ * root itself. */
 #define COVERED "/dev"
 
 /* ---- Namespaces -------------------------------------------------------------------------------------------------- */

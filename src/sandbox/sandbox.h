@@ -43,8 +43,9 @@ enum ww_sandbox_profile {
 	WW_PROFILE_PYTHON_CUDA, /* the same with the CUDA driver, which makes Unix sockets and shared anonymous memory (the
 	                           watcher counts that: proc.h); nothing connects or listens */
 	WW_PROFILE_SHELL, /* an untrusted shell and what it starts: files, processes, exec; no socket, no memory outside
-	                     every limit, nothing that continues a stopped process */
-	WW_PROFILE_SHELL_INIT, /* our process 1 beside them: as SHELL, but may continue processes and load that filter */
+	                     every limit, no call that continues a stopped process */
+	WW_PROFILE_SHELL_INIT, /* process 1 of that sandbox, our own: as SHELL, but may continue processes and load that
+	                          filter */
 	WW_PROFILE_COUNT
 };
 

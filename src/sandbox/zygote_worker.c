@@ -190,7 +190,7 @@ static void start_job(struct server *s, const struct ww_zygote_order *o, int fds
 	if (j->pid < 0)
 		end_job(s, j, (struct ww_job_end){ WW_JOB_NOT_STARTED, errno });
 	else
-		setpgid(j->pid, j->pid); /* whoever is first */
+		setpgid(j->pid, j->pid); /* the child does the same; either may come first */
 	ww_fd_close(&fds[0]);
 	ww_fd_close(&fds[1]);
 }
