@@ -80,12 +80,14 @@ static const char *at_start(struct pl *pl, const struct ix *off, const struct ix
 	return ix_text(pl, ix_subst(pl, off, &lane, &e, 1));
 }
 
+const char *pl_cuda_loaded(const struct vload *v) { return v->buf->dt == WW_BOOL ? "unsigned char" : "float"; }
+
 const char *pl_cuda_arrays(struct pl *pl, const struct vload *v, int n, const char *dims)
 {
 	const char *s = "";
 
 	for (int i = 0; i < n; i++)
-		s = pl_fmt(pl, "%s%s %s%s;\n", s, v[i].buf->dt == WW_BOOL ? "unsigned char" : "float", v[i].name, dims);
+		s = pl_fmt(pl, "%s%s %s%s;\n", s, pl_cuda_loaded(&v[i]), v[i].name, dims);
 	return s;
 }
 
