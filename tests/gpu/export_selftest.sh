@@ -65,7 +65,8 @@ CUDA
 step() {
 	name=$1; shift
 	start=$(date +%s)
-	if timeout 150 "$@" > "$tmp/$name.log" 2>&1; then echo "ok     $name, $(($(date +%s) - start)) s" > "$tmp/$name.said"
+	if timeout 150 "$@" > "$tmp/$name.log" 2>&1; then
+		echo "ok     $name, $(($(date +%s) - start)) s" > "$tmp/$name.said"
 	else
 		{
 			echo "not ok $name, exit $?, $(($(date +%s) - start)) s"
