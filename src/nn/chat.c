@@ -566,10 +566,11 @@ static enum ww_rc encode_parts(struct ww_tok *t, const struct ww_chat *c, const 
 			spans[n++] = (struct ww_tok_span){ c->text.p + begin, c->parts[i].end - begin, c->parts[i].special };
 			begin = c->parts[i].end;
 		}
-		const json_t *sampled = s && is_learn ? sampled_ids(next_turn(s->messages, &at)) : NULL;
+		const json_t *turn = s && is_learn ? next_turn(s->messages, &at) : NULL;
+		const json_t *sampled = turn ? sampled_ids(turn) : NULL;
 		rc = sampled ? add_sampled(t, s, sampled, ids, &said, err) : ww_tok_encode_spans(t, spans, n, 0, ids, err);
 		for (size_t k = before; learn && k < ids->n; k++)
-			ww_str_addc(learn, (char)(is_learn && k - before < said));
+			ww_str_addc(learn, (char)(is_learn && ww_json_bool(turn, "learn", 1) && k - before < said));
 	}
 	if (rc == WW_OK && learn && learn->cut)
 		rc = ww_err_set(err, WW_ERR_LIMIT, "the conversation has too many tokens");

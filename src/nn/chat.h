@@ -43,7 +43,8 @@ enum ww_rc ww_chat_encode(struct ww_tok *t, const struct ww_chat *c, struct ww_i
 /* A conversation as the model sees it: rendered and encoded.  An assistant's message with "tokens": {"ids": [...]} was
  * sampled as these: they stand for all that it would be encoded as, and its other members are not looked at.  Where
  * they do not end with a token that ends a turn (the reply was cut off), that token is added; nobody said it, so its
- * `learn` is 0.  Appends to ids and, unless it is NULL, to learn (as ww_chat_encode()). */
+ * `learn` is 0.  So is that of all of an assistant's message with "learn": false, which is context alone.  Appends to
+ * ids and, unless it is NULL, to learn (as ww_chat_encode()). */
 struct ww_chat_source {
 	enum ww_chat_format format;
 	const json_t *messages, *tools; /* tools may be NULL */

@@ -102,6 +102,24 @@ static void only_what_the_assistant_says_has_weight(void **state)
 	ww_data_free(d);
 }
 
+static void a_mistake_that_is_mended_is_context_alone(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_data *d;
+	char said[64] = "";
+	(void)state;
+	put("mended.jsonl",
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"no\",\"learn\":false},"
+		"{\"role\":\"tool\",\"content\":\"wrong\"},{\"role\":\"assistant\",\"content\":\"yes\"}]}\n");
+	if (open_with("mended.jsonl", 200, 0, &d, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	for (int64_t i = 0, n = 0; i < d->tokens; i++)
+		if (d->weight[i] != 0)
+			said[n++] = d->ids[i] == IM_END ? '$' : (char)d->ids[i];
+	assert_string_equal(said, "yes$");
+	ww_data_free(d);
+}
+
 static void tokens_of_a_reply_are_learned_as_they_were_sampled(void **state)
 {
 	struct ww_err err = WW_ERR_INIT;
@@ -344,6 +362,7 @@ static void a_cursor_goes_on_where_another_stood(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(only_what_the_assistant_says_has_weight),
+		cmocka_unit_test(a_mistake_that_is_mended_is_context_alone),
 		cmocka_unit_test(tokens_of_a_reply_are_learned_as_they_were_sampled),
 		cmocka_unit_test(documents_are_cut_into_pieces_that_lose_nothing),
 		cmocka_unit_test(lines_of_ids_carry_their_weights), cmocka_unit_test(unusable_data_is_refused_with_its_place),
