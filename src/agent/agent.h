@@ -86,13 +86,13 @@ struct ww_agent_opts {
 	int64_t context_tokens; /* 0: no limit */
 	int no_compaction;      /* a full context ends the episode */
 	int decide;             /* solutions are timed until their reward is certain, and no longer */
-	double closing_seconds; /* in which a closing judgement that was disturbed is made again; 0: never */
+	double closing_seconds; /* a disturbed closing judgement is repeated within so many seconds; 0: never */
 	/* Directory of a recorded episode (of ww_agent_parallel(): of such episodes): its tools' answers and verdicts are
 	 * taken, call by call, and nothing is judged.  NULL: none. */
 	const char *answers;
 	/* Shared by the episodes of a run; NULL: no limits.  What the episode's past used is in it already. */
 	struct ww_budget *budget;
-	int episode; /* for events */
+	int episode; /* its number in events */
 	/* For a new episode (tools and limits are filled in here); an old one must agree in task, target, device, rule and
 	 * policy. */
 	const struct ww_episode_header *header;

@@ -27,8 +27,9 @@ enum ww_rc ww_answers_find(
 	if (was && *out && !strcmp(was->name, call->name) && !strcmp(was->arguments, call->arguments))
 		return WW_OK;
 	return ww_err_set(err, WW_ERR_USAGE,
-		"the recorded answers hold %s %s (%.40s): they are of another run, or of other weights", was ? "another" : "no",
-		call->id, call->name);
+		"the recorded answers do not fit this run: they hold %s call %s (%.40s here); take the answers of the same run, with "
+		"the same weights",
+		was ? "another" : "no", call->id, call->name);
 }
 
 const struct ww_episode_verdict *ww_answers_verdict(

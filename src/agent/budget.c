@@ -16,7 +16,7 @@ struct ww_budget {
 	double held_usd;
 	int64_t held_tokens;
 	int episodes;         /* running */
-	double longest_gpu_s; /* of the verdicts so far */
+	double longest_gpu_s; /* device seconds of the longest verdict so far */
 };
 
 struct ww_budget *ww_budget_new(const struct ww_budget_limits *limits)

@@ -350,8 +350,8 @@ static int is_param(const json_t *graph, const char *name)
 	return 0;
 }
 
-/* Nobody reads what it computes.  One that works in place may change what another name stands for, a view's base say,
- * unless it changes a buffer that no other node refers to. */
+/* 1 where nobody reads what the node computes.  A node that works in place may also change a tensor that has another
+ * name, the base of a view say; it counts as dead only where it changes a buffer that no other node refers to. */
 static int is_dead(const json_t *graph, const json_t *node, const json_t *uses)
 {
 	const char *changed = ww_json_str(json_array_get(json_object_get(node, "args"), 0), "ref", "");
@@ -360,8 +360,8 @@ static int is_dead(const json_t *graph, const json_t *node, const json_t *uses)
 	return !is_in_place(node) || (is_param(graph, changed) && ww_json_int(uses, changed, 0) == 1);
 }
 
-/* The nodes that are left out, as an object of their names: from the last on, since what only they read goes too.
- * uses: an empty object, that gets how often each name is read by the others. */
+/* The nodes that are left out, as an object of their names.  It begins with the last node, since a node that only dead
+ * ones read is dead too.  uses: an empty object; it gets how often each name is read by the nodes that stay. */
 static json_t *dead_nodes(const json_t *graph, json_t *uses)
 {
 	const json_t *nodes = json_object_get(graph, "nodes");

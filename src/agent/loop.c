@@ -169,8 +169,8 @@ static enum ww_rc take_verdict(struct ww_agent_loop *l, const struct ww_workspac
 {
 	const struct ww_episode_verdict *was = ww_answers_verdict(&l->answers, call_id, c->id);
 	if (!was)
-		return ww_err_set(err, WW_ERR_USAGE, "%s: no verdict of %s is recorded; the answers are of another run",
-			l->opts->answers, call_id);
+		return ww_err_set(err, WW_ERR_USAGE,
+			"%s: no verdict is recorded for the call %s; take the answers of the same run", l->opts->answers, call_id);
 	WW_CHECK(record_solution(l, c, err));
 	*data = json_incref(was->verdict);
 	WW_CHECK((enum ww_rc)ww_episode_add_verdict(l->episode, l->turn, call_id, c->id, was->depth, was->verdict, err));

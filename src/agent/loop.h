@@ -23,7 +23,7 @@ struct ww_agent_loop {
 	enum ww_finish last_finish; /* of the newest assistant message */
 	struct ww_context context;
 	struct ww_budget_hold hold;
-	int not_judged;                    /* the newest judgement, for want of device seconds */
+	int not_judged;                    /* the newest judgement was not made: no device seconds were left */
 	int out_of_budget, out_of_context; /* the newest question could not be asked */
 	char journal[PATH_MAX];
 	char (*recorded)[65]; /* ids of the solution lines */

@@ -28,7 +28,7 @@ enum { STACK_BYTES = 1 << 20 };
 enum { MAX_SEATS = 16 };
 struct waiter {
 	struct waiter *next;
-	int seat; /* of the line's judges; -1: it waits */
+	int seat; /* index of the judge that it uses; -1: it waits */
 };
 struct seat {
 	struct ww_agent_judge judge;
@@ -80,7 +80,7 @@ static enum ww_rc stand(struct line *l, struct waiter *me, struct ww_err *err)
 	}
 	if (me->seat < 0)
 		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
-	else if (l->budget && ww_budget_device_is_spent(l->budget)) /* used up by threads that were ahead */
+	else if (l->budget && ww_budget_device_is_spent(l->budget)) /* threads ahead in the queue have used it up */
 		rc = ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged");
 	else
 		l->seats[me->seat].taken = 1;

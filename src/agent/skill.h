@@ -21,7 +21,7 @@ struct ww_skill {
 enum ww_rc ww_skill_open(struct ww_skill *s, const char *dir, struct ww_err *err) WW_MUST_CHECK;
 /* The one that comes with the program. */
 enum ww_rc ww_skill_open_builtin(struct ww_skill *s, struct ww_err *err) WW_MUST_CHECK;
-void ww_skill_close(struct ww_skill *s); /* once it was tried to be opened */
+void ww_skill_close(struct ww_skill *s); /* after ww_skill_open(), whatever that returned */
 
 /* Append a file of the skill, or the names in a folder of it.  `path` is relative to the folder; one that leaves it, a
  * symbolic link and anything that is neither file nor folder is not found. */

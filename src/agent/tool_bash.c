@@ -103,7 +103,7 @@ static enum ww_rc bring_listed(struct sync *s, const struct ww_workspace_list *l
 	return WW_OK;
 }
 
-/* Files that are gone make room first. */
+/* Files that commands removed are removed first, which makes room for new ones. */
 static enum ww_rc bring_all(struct sync *s, struct ww_err *err)
 {
 	WW_AUTO(ww_workspace_list_release) struct ww_workspace_list in_shell = { 0 }, in_workspace = { 0 };
@@ -114,7 +114,7 @@ static enum ww_rc bring_all(struct sync *s, struct ww_err *err)
 	return bring_listed(s, &in_shell, err);
 }
 
-/* Directory and variables, as a list of strings; what is no text is not kept. */
+/* Directory and variables, as a list of strings; one that is not text is left out. */
 static json_t *state_json(const struct ww_str *state)
 {
 	json_t *list = json_array();

@@ -139,7 +139,7 @@ enum ww_rc ww_workspace_open(
 	if (!is_empty(w->dirfd)) {
 		ww_workspace_close(w);
 		return ww_err_set(err, WW_ERR_USAGE,
-			"%s exists and holds files of something else than a run; choose another directory with -o", dir);
+			"cannot use %s: it holds files that no run wrote; choose another directory with -o", dir);
 	}
 	return WW_OK;
 }

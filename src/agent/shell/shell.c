@@ -17,8 +17,8 @@
 
 static const double start_limit_s = 20, slack_s = 10;
 static const uint64_t end_limit_ns = 5000000000;
-static const uint64_t max_resident_bytes = UINT64_C(3)
-    << 30; /* where the worker, which holds them to 1 GiB, does not */
+/* Where the worker does not hold its processes to 1 GiB. */
+static const uint64_t max_resident_bytes = UINT64_C(3) << 30;
 static const uint64_t group_bytes = (uint64_t)(WW_SHELL_MEMORY_MIB + 256) << 20; /* their files are in memory too */
 
 /* The state of a new shell. */

@@ -132,7 +132,7 @@ static void watch_memory(void)
 		closedir(d);
 	if (u.sum <= max_bytes)
 		return;
-	kill(-1, SIGKILL); /* everybody but us */
+	kill(-1, SIGKILL); /* every process but this one */
 	for (int i = 0; i < JOBS_MAX; i++)
 		if (jobs[i].pid > 0)
 			jobs[i].used = u;
@@ -165,7 +165,7 @@ static int parent_asks(void)
 }
 
 struct looked {
-	int running, waiting; /* threads that run; that wait in the kernel where no signal reaches them */
+	int running, waiting; /* threads that run; threads that wait in the kernel, where no signal reaches them */
 };
 
 /* Its state is the first letter behind the name, which may hold any character. */
@@ -299,7 +299,7 @@ static void become(char *const *envp, const char *command, const char *dir, int 
 	_exit(127);
 }
 
-/* Take what has ended; process 1 is everybody's last parent. */
+/* Reap what has ended.  Process 1 is the parent of every orphan. */
 static void reap(void)
 {
 	int status;
@@ -344,7 +344,7 @@ static int start_command(struct job *j, const char *text, size_t n, int state)
 	return j->pid < 0 ? -1 : 0;
 }
 
-/* And waits for its whole group: what still dies holds its locks and pipes. */
+/* Kill the job's process group, and wait until it is gone: a process that is still ending holds its locks and pipes. */
 static void kill_job(struct job *j)
 {
 	pid_t group = j->pid;
