@@ -666,7 +666,7 @@ static void set_defaults(struct ww_batch *b)
 	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 	int by_memory = clamp((int)(memory / 2 / HOST_BYTES_PER_TASK), 1, MAX_TASKS / 2);
 	const int cores = ww_host_cores();
-	const long left = ww_host_tasks_left("") / 2 / TASKS_PER_JOB; /* half of them: who else starts some is not known */
+	const long left = ww_host_tasks_left("") / 2 / TASKS_PER_JOB; /* half of them: other programs start processes too */
 	int by_tasks = left < MAX_TASKS ? clamp((int)left, 1, MAX_TASKS) : MAX_TASKS;
 	b->max_opening = clamp(cores * 3 / 4, MIN_OPENING, MAX_TASKS / 4);
 	int threads = cores + 1 + (cores > 4 ? b->max_opening : 0), by_cores = cores > 4 ? 2 * cores : 8;

@@ -67,10 +67,10 @@ struct ww_judge_task {
 	char ref_cache[PATH_MAX];
 	pthread_mutex_t lock; /* everything below: one solution of a task is measured at a time */
 	struct ww_turn turn;  /* of the judgement in progress */
-	int heavy;            /* too large, or too free, to be verified beside others */
+	int heavy; /* it is not verified beside others: too large, or a PyTorch form, whose code may run at any time */
 	struct ww_ref *ref;
 	struct ww_ref *beside; /* runs operators that plans leave to PyTorch (pytorch.h); NULL: none did so far */
-	int beside_plans;      /* that it was given so far: their ids */
+	int beside_plans;      /* ids of the plans that it was given so far */
 	json_t *graph;
 	struct ww_ref_shapes shapes;
 	struct ww_facts facts;
@@ -83,17 +83,17 @@ struct ww_judge_task {
 	char baseline_id[65];   /* the baseline solution that was last found correct */
 	struct ww_base base[WW_BASE_COUNT];
 	struct ww_base clocked[WW_BASE_COUNT]; /* the same baselines timed as a solution in a PyTorch form is */
-	struct ww_candidate *form_base[WW_BASE_TORCH_COUNT]; /* the processes that are then called (forms/base.c) */
+	struct ww_candidate *form_base[WW_BASE_TORCH_COUNT]; /* the processes that are called for these (forms/base.c) */
 	struct ww_seen form_base_seen[WW_BASE_TORCH_COUNT];  /* cpu: whose code computed in their timed calls */
-	int by_clock;                                        /* which of the two the judgement in progress is about */
+	int by_clock;                                        /* 1: the judgement in progress uses `clocked`, 0: `base` */
 	double flops, bytes;   /* from the graph: arithmetic asked for, bytes that must move */
 	double matrix_flops;   /* of products, convolutions and attentions alone */
 	double base_waited_us; /* cpu: microseconds that the baseline waited for processors in its last timed call */
 	double reference_s;    /* spent in the reference worker by the judgement in progress */
-	double wait_s;         /* that it waited for the task's lock and the device */
-	struct ww_steps spent; /* by it, for the verdict's `seconds` */
+	double wait_s;         /* seconds that it waited for the task's lock and the device */
+	struct ww_steps spent; /* its steps, for the verdict's `seconds` */
 	uint64_t draw_counter; /* with a public seed: the stream of draws */
-	uint64_t drawn_seed;   /* of what the buffers hold */
+	uint64_t drawn_seed;   /* seed of the draw that the buffers hold */
 };
 
 /* What holds a candidate and calls it: a runner with a plan (session.c), or a process of another form.  Each function

@@ -212,15 +212,15 @@ static enum ww_rc compile_baseline(struct ww_judge_task *t, struct ww_err *err)
 	return kind == WW_TURN_NONE ? WW_OK : ww_judge_turn(t, kind, err);
 }
 
-/* Where several tasks are open the device is busy without this one, and there are solutions for each: what must be
- * compiled is compiled before a solution holds a runner, so that few runners are needed, and a measurement is not
- * parted in two by it.  A lone task's solution is verified meanwhile. */
+/* With several tasks open the device is busy with the others, and a batch has more solutions for each task.  So the
+ * baseline is compiled before a solution takes a runner: fewer runners are needed, and no measurement is interrupted by
+ * compiling.  With one task open its solution is verified while the baseline compiles. */
 static int compiles_first(const struct ww_judge_task *t, const struct built *b, enum ww_judge_depth depth)
 {
 	return t->judge->opts.open_tasks > 1 && depth >= WW_JUDGE_DECIDE && !b->form;
 }
 
-/* The thread that judges this task now does it, or has done it. */
+/* Where another thread holds the task's lock, it judges the task and compiles the baseline, or has done so. */
 static enum ww_rc compile_first(struct ww_judge_task *t, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
@@ -458,7 +458,7 @@ static int too_large(const struct ww_solution *s, struct ww_verdict *v, struct w
 	return 1;
 }
 
-/* Two solutions of one id run the same: their texts may differ. */
+/* Solutions of one id run the same image and binary; their texts may differ. */
 static void binary_id(const struct built *b, char out[WW_HASH_HEX])
 {
 	struct ww_hash_part parts[] = { { b->image, b->image->total_bytes }, { b->binary.binary, b->binary.binary_bytes } };

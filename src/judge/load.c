@@ -278,7 +278,7 @@ static int other_processes(const struct nvml *n, const char *device)
 	return (int)found > ours ? (int)found - ours : 0;
 }
 
-/* Of this process: itself where it has an engine, and what it started. */
+/* Processes of ours on the device: this one where it has an engine, and those that it started. */
 static int my_processes(const char *device)
 {
 	char self[16];

@@ -152,7 +152,7 @@ static int refuse(const struct part *p, const char *text, const char *name)
 	return 0;
 }
 
-/* Every reference below a value is to something that is there. */
+/* 1 where each reference in the arguments names something that the node can read. */
 static int refers_well(const struct part *p, const json_t *v)
 {
 	const char *key, *ref = json_string_value(json_object_get(v, "ref"));
@@ -160,7 +160,7 @@ static int refers_well(const struct part *p, const json_t *v)
 	size_t i;
 	if (ref)
 		return in_list(p->nodes, ref) || in_list(p->reads, ref) || find_row(json_object_get(p->graph, "inputs"), ref) ||
-			find_row(json_object_get(p->graph, "params"), ref) || refuse(p, "it does not say where to read", ref);
+			find_row(json_object_get(p->graph, "params"), ref) || refuse(p, "its reads do not name", ref);
 	json_array_foreach((json_t *)v, i, x)
 		if (!refers_well(p, x))
 			return 0;
@@ -181,7 +181,7 @@ static int check_operators(const struct part *p)
 			return refuse(p, "the task's graph has no such operator", "");
 		const char *name = ww_json_str(row, "name", "");
 		if (index < next)
-			return refuse(p, "not in the graph's order:", name);
+			return refuse(p, "its operators are not in the graph's order:", name);
 		if (!refers_well(p, json_object_get(row, "args")) || !refers_well(p, json_object_get(row, "kwargs")))
 			return 0;
 		next = index + 1;
@@ -202,7 +202,7 @@ static int type_size(const char *dtype)
 	return 0;
 }
 
-/* Bytes of an operator's only result, row-major; -1: it has none that a buffer could hold. */
+/* Bytes of an operator's only result, row-major; -1: it has several, or one that no buffer can hold. */
 static double result_bytes(const json_t *row)
 {
 	const json_t *out = json_object_get(row, "out"), *form = json_array_get(out, 0);
@@ -226,12 +226,14 @@ static int check_values(const struct part *p, const char *list, int written, uin
 		double bytes = row ? result_bytes(row) : -1;
 		int buf = ww_image_args(p->m)[p->t->first_arg + *arg].buf;
 		if (!row || in_list(p->nodes, name) != written)
-			return refuse(
-				p, written ? "a result that is none of its own" : "it reads what is no result of another operator", "");
+			return refuse(p,
+				written ? "it writes a result that none of its operators has"
+						: "it reads a result that no other operator has",
+				"");
 		if (bytes < 0)
-			return refuse(p, "not one tensor of a type that buffers have:", name);
+			return refuse(p, "a buffer holds one tensor of a plain type, which this result is not:", name);
 		if (bytes > (double)ww_image_buffers(p->m)[buf].bytes)
-			return refuse(p, "a buffer that is too small for", name);
+			return refuse(p, "its buffer is too small for", name);
 	}
 	return 1;
 }
@@ -254,7 +256,7 @@ int ww_pytorch_check(const json_t *graph, const struct ww_image *m, struct ww_st
 				size_t index;
 				const char *name = ww_json_str(row_named(p.rows, &w, &index), "name", "");
 				if (in_list(ww_image_string(m, ww_image_nodes(m)[k].pytorch.nodes), name))
-					return refuse(&p, "another such node has it already:", name);
+					return refuse(&p, "two nodes run the operator", name);
 			}
 		}
 	}
@@ -506,8 +508,10 @@ static enum ww_rc run_pytorch(struct mixed *x, int k, int last, struct ww_run_re
 	return WW_OK;
 }
 
-/* cuda: at most what writing back the last cache between two parts takes.  Where all that the plan writes fits in it,
- * that need not be done in one graph, and reading it again from memory, as here, costs as much. */
+/* cuda: what cutting a plan into parts may save, which is added to its time.  Between two parts the last cache is
+ * written back outside of the clock; in one graph the next kernel would wait for that.  At most the bytes of one cache
+ * count.  A plan whose writes fit in it pays nothing: in one graph they need not be written back, and here they are
+ * read from memory again, which costs as much. */
 static double more_us(const struct mixed *x)
 {
 	const double cache = (double)x->t->facts.device.l2_bytes;

@@ -133,7 +133,8 @@ static void turn_over(struct ww_turns *t)
 	}
 }
 
-/* Whose turn to be judged is next: one that would be one too many does not keep those waiting that are present. */
+/* The next judgement to enter.  Where as many are present as may be, a new one is passed over in favour of those
+ * present. */
 static const struct waiter *next_judged(const struct ww_turns *t)
 {
 	const struct waiter *w = t->first;
@@ -142,7 +143,7 @@ static const struct waiter *next_judged(const struct ww_turns *t)
 	return w;
 }
 
-/* w: of one that wants to be judged. */
+/* w: the entry of a judgement that waits to be verified or timed. */
 static int may_enter(struct ww_turns *t, enum ww_turn_kind kind, const struct waiter *w)
 {
 	turn_over(t);
@@ -279,7 +280,7 @@ static void log_turn(const struct ww_turn *t)
 		ww_log(WW_LOG_DEBUG, "turn: %s, %.0f us", names[t->kind], ww_seconds_since(t->taken_ns) * 1e6);
 }
 
-/* From verified to measured or back: the place is kept. */
+/* From verifying to timing or back, without giving up the turn. */
 static void change_inside(struct ww_turn *t, enum ww_turn_kind kind)
 {
 	ww_log(WW_LOG_DEBUG, "turn: %s after 0 us", names[kind]);

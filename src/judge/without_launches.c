@@ -1,19 +1,19 @@
 /* without_launches.c - how much of a plan's outputs do its launches make?
  *
- * A plan of library nodes alone is correct and earns no more than 1 (docs/design/rules.md, section 4).  So must a plan
- * in which a library does most of the task and a kernel the rest: one row of 768, or nothing.  What a kernel writes
- * cannot be read off its arguments; but it can be tried.  The same plan is run without its launches on a fresh draw,
- * outputs poisoned before.  Where less than half of all elements of the outputs are then beyond the elementwise limit
- * of the rule in force, the library has made the greater part.
+ * A plan of library nodes alone is correct and earns at most 1 (docs/design/rules.md, section 4).  The same must hold
+ * for a plan in which a library does most of the task and a kernel adds one row of 768, or nothing.  A kernel's
+ * arguments do not tell what it writes, so the plan is run once more without its launches, on a fresh draw, with
+ * poisoned outputs.  If less than half of all output elements are then beyond the elementwise limit of the rule in
+ * force, the library has made the greater part.
  *
- * It is tried only for plans that have both kinds, and costs one load and one call.  It finds no launch that carries
- * the library's results to the outputs, without which everything is wrong: own_work.c does.
+ * Only plans that have both kinds of nodes are tried, at the cost of one load and one call.  A launch that copies the
+ * library's results to the outputs is not found here, since every output is wrong without it: own_work.c finds it.
  *
  * Hidden calls (cpu).  The library that a node needs is in the kernels' process, where a kernel can find a function of
- * it and call it for work that no node names.  So the kernel samples whose code computes in the calls of such a plan
- * (forms/sampler.h), and the run without launches tells what the nodes take by themselves.  Twice that is excused, and
- * GLUE_US of a call; where more of a library's is seen besides, and more than of the solution's own, the library does
- * the work.  Where the system does not let anybody look, nothing is found.
+ * it and call it for work that no node names.  So the operating system samples whose code computes in the calls of such
+ * a plan (forms/sampler.h), and the run without launches tells how long the nodes take by themselves.  Twice that time
+ * and GLUE_US a call are excused.  If the library's code took longer than that, and longer than the solution's own, the
+ * library does the work.  Where the system does not allow sampling, nothing is found.
  *
  * Rejected: following buffers from node to node (every buffer that is passed to a kernel would count as written). */
 #include "judge/internal.h"

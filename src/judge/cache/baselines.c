@@ -208,7 +208,7 @@ static int all_steady(struct ww_judge_task *t, unsigned which)
 	return 1;
 }
 
-/* Each baseline once.  keep: the times count. */
+/* Call each of the baselines once.  keep: the times count. */
 static enum ww_rc call_each(struct ww_judge_task *t, unsigned which, int keep, struct ww_err *err)
 {
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
@@ -228,7 +228,8 @@ static enum ww_rc call_each(struct ww_judge_task *t, unsigned which, int keep, s
 	return WW_OK;
 }
 
-/* A new draw, then the calls in a row: a call of any task waits until the others' steps are over. */
+/* A new draw, then one call of each baseline, all in one row: a timed call waits until the steps of other tasks are
+ * over. */
 static enum ww_rc round_of(struct ww_judge_task *t, unsigned which, int keep, struct ww_err *err)
 {
 	WW_CHECK(ww_session_draw_unchecked(t, WW_REF_PARAMS_KEEP, err));

@@ -41,15 +41,15 @@ enum ww_rc ww_candidates_open(
 void ww_candidates_close(struct ww_candidates *z);
 
 struct ww_candidate;
-/* What a process is for: building, if neither; being called, where it and all it starts stay one process group; with
- * the devices, which are hidden else. */
+/* What a process is for.  Without a bit: building.  CALLED: it will be called, and it and all that it starts stay one
+ * process group.  GPU: it sees the devices. */
 enum { WW_CANDIDATE_CALLED = 1, WW_CANDIDATE_GPU = 2 };
 /* A fresh process in namespaces of its own that has not read a solution yet. */
 enum ww_rc ww_candidate_new(
 	struct ww_candidate **out, struct ww_candidates *z, unsigned what, struct ww_err *err) WW_MUST_CHECK;
 void ww_candidate_free(struct ww_candidate *c); /* kill it and all it started; NULL is fine */
 pid_t ww_candidate_pid(const struct ww_candidate *c);
-/* From now on; never more than four fifths of the machine's. */
+/* The limit on its memory from now on; at most four fifths of the machine's. */
 void ww_candidate_limit_memory(struct ww_candidate *c, uint64_t max_resident_bytes);
 uint64_t ww_candidate_memory(const struct ww_candidate *c);
 
@@ -72,9 +72,8 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 /* One call; res->elapsed_ns is its time, res->waited_us the part of it spent waiting for processors (cpu). */
 enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_candidate_answer *a,
 	struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
-/* cpu: whose code computed in the last call or request (sampler.h); of no calls where this system does not let the
- * judge see it.
- */
+/* cpu: whose code computed in the last call or request (sampler.h); no samples where this system does not allow
+ * sampling. */
 const struct ww_seen *ww_candidate_seen(const struct ww_candidate *c);
 /* Whether the process, which stands, has mapped code of its own. */
 int ww_candidate_has_own_code(struct ww_candidate *c);

@@ -69,7 +69,8 @@ struct ww_sampler {
 
 /* ---- Mappings ---------------------------------------------------------------------------------------------------- */
 
-/* Neither a library's arithmetic nor the solution's: glue, memory, waiting, single functions. */
+/* Code that is neither a library's arithmetic nor the solution's: the interpreter, allocation, waiting, single
+ * functions. */
 static const char *const neutral[] = { "python", "libpython", "libc.so", "libc-", "ld-linux", "ld-2", "libm.so",
 	"libm-", "libmvec", "libgomp", "libiomp5", "libstdc++", "libgcc_s", "libffi", "_ctypes", "libpthread", "libdl",
 	"librt" };
@@ -81,7 +82,8 @@ enum ww_code ww_sampler_kind(const char *path, int private)
 	const char *name = strrchr(path, '/');
 	if (begins(path, "[vdso]") || begins(path, "[vsyscall]"))
 		return WW_CODE_OTHER;
-	/* A process names its anonymous memory as it likes, has a heap and a stack, and a file in memory. */
+	/* Code outside of files counts as a library's.  A process names its anonymous memory as it likes, and it has a
+	 * heap, a stack and files in memory. */
 	if (path[0] != '/' || begins(path, "/memfd:"))
 		return WW_CODE_LIBRARY;
 	if (private)

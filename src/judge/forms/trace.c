@@ -90,7 +90,7 @@ static void list_ops(const json_t *aten, char *out, size_t size)
 
 static int on_cuda(const struct ww_session *s) { return s->t->judge->opts.target == WW_TARGET_CUDA; }
 
-/* As before a call that is timed: inputs of its own, cold caches. */
+/* Prepare as for a timed call: a draw of its own, cold caches. */
 static enum ww_rc prepare(struct ww_session *s, struct ww_err *err)
 {
 	WW_CHECK(ww_session_prepare(s, WW_RUN_POISON, err));
@@ -99,7 +99,8 @@ static enum ww_rc prepare(struct ww_session *s, struct ww_err *err)
 	return WW_OK;
 }
 
-/* Which share of what the task needs is asked for openly. */
+/* The share of the task's time in operators that the solution asks for through the dispatcher, 0 to 1: of each kind of
+ * operator at most as many calls as the task makes. */
 static double explained(const json_t *mine, const json_t *tasks)
 {
 	double sum = 0, all = 0;
@@ -120,8 +121,9 @@ static double us_in(const struct ww_seen *seen, enum ww_code kind)
 	return seen->calls ? (double)seen->n[kind] * WW_SAMPLE_US / seen->calls : 0;
 }
 
-/* Library work of a call that counts for nothing.  Where no baseline was called, so that nothing can be won, all that
- * is asked for openly. */
+/* Library time of a call that is not held against the solution: what the task's own operators take of PyTorch's time,
+ * as far as the solution asks for them openly.  Where no baseline was called nothing can be won, and all library time
+ * is excused if it asks for any. */
 static double excused_us(
 	const struct ww_session *s, const struct ww_seen *calls, const struct ww_seen *traced, double share)
 {
@@ -134,7 +136,7 @@ static double excused_us(
 	return share > 0 ? GLUE_US + library_us : GLUE_US;
 }
 
-/* Whether these calls are a library's, of which so much processor time in a call is excused. */
+/* 1 where a library computed in these calls, `excused` microseconds of its time in a call not counted. */
 static int is_library(const struct ww_seen *seen, double excused)
 {
 	int copied = seen->checked ? seen->n[WW_CODE_OWN] * seen->copied / seen->checked : 0;
@@ -157,7 +159,7 @@ static int calls_are_library(
 	return is_library(calls, excused);
 }
 
-/* Behind the trace: `share` of the task is asked for openly. */
+/* After the trace.  share: of the task that the solution asks for openly, as explained() has it. */
 static void whose_code(struct ww_session *s, double share)
 {
 	const struct ww_seen *timed = ww_form_seen(s, 1), *all = ww_form_seen(s, 0);

@@ -142,7 +142,7 @@ static const char *cpu_reason(const struct ww_limit_facts *f, struct ww_str *s)
 		return NULL;
 	ww_str_addf(s, "idle threads: %.1f of %d are at work on average", f->row->busy_threads, f->roof->threads);
 	if (f->node->kind == WW_NODE_LAUNCH && blocks_of(&f->node->launch) < f->roof->threads)
-		ww_str_addf(s, ", for the grid has %.0f block%s", blocks_of(&f->node->launch),
+		ww_str_addf(s, ", because the grid has %.0f block%s", blocks_of(&f->node->launch),
 			blocks_of(&f->node->launch) == 1 ? "" : "s");
 	else
 		ww_str_adds(s, ": the blocks differ in length, or the node is short");

@@ -88,8 +88,8 @@ static enum ww_rc run_nodes(struct ww_session *s, struct ww_run_profile **rows, 
 /* On the cpu target untrusted code could have written the rows: a value that no clock can give counts as unknown. */
 static double believable(double v) { return v >= 0 && v < 1e12 ? v : NAN; }
 
-/* A counter in percent of the elapsed time is in percent of the range around the node, which takes some 30 us more than
- * the node itself: make it one of the node's own time. */
+/* A counter in percent of elapsed time refers to the range around the node, which is some 30 us longer than the node:
+ * convert it to a percentage of the node's own time. */
 static void rescale(struct ww_run_profile_node *n)
 {
 #define X(id, name, cupti) cupti,

@@ -61,7 +61,7 @@ struct ww_runner {
 	enum ww_target target;
 	int threads;
 	int usable, greeted;
-	int stopped;                     /* cpu: it does not run now */
+	int stopped;                     /* cpu: by SIGSTOP */
 	int strange;                     /* cpu: untrusted code has run in it */
 	const volatile int *interrupted; /* may be NULL */
 	const struct ww_image *image;    /* of the plan that is loaded; borrowed */
@@ -73,7 +73,7 @@ struct ww_runner {
 	uint32_t n_shared;
 	unsigned flags;             /* cuda: what the next GO prepares */
 	int guarded, clocked;       /* cuda: the last run was looked at for overruns; its clock is set */
-	struct ww_sampler *sampler; /* cpu; NULL: nobody looks */
+	struct ww_sampler *sampler; /* cpu: samples its calls; NULL: they are not sampled */
 	struct ww_seen seen;
 	int watched; /* runs under a tool, which ends after it and must not be killed */
 };

@@ -52,10 +52,10 @@ int ww_runner_usable(const struct ww_runner *r); /* no operation has failed so f
 int ww_runner_clocked(const struct ww_runner *r);
 int ww_runner_alive(const struct ww_runner *r); /* and its process is there */
 
-/* cpu, before a plan is loaded: from now on whose code computes in its calls is seen (forms/sampler.h), where the
- * system allows it. */
+/* cpu, before a plan is loaded: sample from now on whose code computes in its calls (forms/sampler.h), where the system
+ * allows it. */
 void ww_runner_watch(struct ww_runner *r);
-/* What was seen since the last time; of no calls where nothing can be seen. */
+/* The samples since the last call of this function; none where the system does not allow sampling. */
 struct ww_seen;
 void ww_runner_take_seen(struct ww_runner *r, struct ww_seen *seen);
 /* From now on waiting for this runner ends soon after *interrupted is set: WW_ERR_INTERRUPTED, and the runner is
