@@ -105,11 +105,12 @@ template <int BN, bool SCALED> static int wrong_end(int m, int n)
 	for (int row = 0; row < m; row += 64)
 		for (int col = 0; col < n; col += BN)
 			host::launch(1, 1, 1, 128, 1, [&] {
+				__shared__ float box[4 * 16 * ww::odd_end_row];
 				float acc[BN / 2];
 				for (int i = 0; i < BN / 2; i++) /* element (r, c) is 1000 r + c */
 					acc[i] = (float)(1000 * (row + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + i / 2 % 2 * 8) +
 						col + i / 4 * 8 + (int)threadIdx.x % 4 * 2 + i % 2);
-				ww::tile_end<BN, SCALED>(e, sa.data(), sb.data(), 1, row, col, m, n, acc);
+				ww::tile_end<BN, SCALED>(e, sa.data(), sb.data(), 1, row, col, m, n, acc, box);
 			});
 	for (int r = 0; r < m; r++)
 		for (int c = 0; c < n; c++) {
@@ -127,6 +128,7 @@ int main(void)
 	int n = wrong_of<float>() + wrong_of<__half>() + wrong_of<__nv_bfloat16>();
 
 	n += wrong_end<128, true>(64, 128) + wrong_end<128, true>(75, 150) + wrong_end<192, true>(130, 373);
-	n += wrong_end<256, false>(64, 300) + wrong_end<64, false>(9, 63);
+	n += wrong_end<256, false>(64, 300) + wrong_end<64, false>(9, 63) +
+		wrong_end<256, false>(131, 511) + wrong_end<64, true>(40, 97) + wrong_end<192, false>(70, 200);
 	printf("%d\n", n);
 }

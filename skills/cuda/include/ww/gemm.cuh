@@ -7,9 +7,9 @@
  *   gemm_any  any strides, dtypes and shapes in plain fp32 arithmetic, any GPU
  *
  * The epilogue is a functor: template <int N> void store(int b, int row, int col, const float (&v)[N]) const, N
- * consecutive columns; N = 2 with col even where n is even, else 1.  A quad of threads covers 32 bytes of a row, so
- * that every store fills whole sectors; a trip through shared memory to widen them bought nothing, since stores overlap
- * the next tile's loads.
+ * consecutive columns; N = 2 with col even where n is even, else 1.  Where it is even, a quad of threads covers 32
+ * bytes of an fp32 row, so that every store fills whole sectors; a trip through shared memory to widen them bought
+ * nothing, since stores overlap the next tile's loads.
  *
  * Tiles are 128 x BN, persistent, in groups of GROUP tile rows so that the operands of what runs at once stay in L2.
  * The bias of truncating tensor-core sums and how PROMOTE removes it is told in pipeline.cuh; gemm16 leaves it, as
@@ -27,25 +27,79 @@
 namespace ww
 {
 
+/* tile_end's shared memory where n is odd (ww_odd_end() of the recipe): 16 rows of 32 columns for each of 8 warps. Rows
+ * are 40 apart, so that pairs of neighbours go to different banks. */
+enum : int { odd_end_row = 40 };
+
 /* Stores 64 rows and BN columns that a warpgroup holds as wgmma leaves them, the first at row, col of batch item z; sa,
- * sb: group maxima of the operands' rows where SCALED. */
+ * sb: group maxima of the operands' rows where SCALED.  Where n is odd a row of 32 columns at a time goes through
+ * `box`, so that a warp reads and writes neighbours: from where wgmma leaves them it would touch each sector of a
+ * 16-bit result four times, and the reads of a few stores would not fill the time that they wait. */
 template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end(const E &e, const unsigned *sa,
-	const unsigned *sb, int z, int row, int col, int m, int n, const float (&acc)[BN / 2])
+	const unsigned *sb, int z, int row, int col, int m, int n, const float (&acc)[BN / 2], float *box)
 {
 	const int many = SCALED && BN > 128 ? 2 : 4; /* columns of 8 at once */
-	const int lane = threadIdx.x & 31;
+	const int high = 4 * many;                   /* rows at once where n is odd */
+	const int lane = threadIdx.x & 31, row0 = row + (threadIdx.x / 32 % 4) * 16, col0 = col;
 	float ua[2] = { 1.f, 1.f };
 
-	row += (threadIdx.x / 32 % 4) * 16 + lane / 4;
+	row = row0 + lane / 4;
 	col += lane % 4 * 2;
 #pragma unroll
 	for (int h = 0; SCALED && h < 2; h++)
 		ua[h] = unscale(__ldg(sa + (long long)z * m + min(row + 8 * h, m - 1)));
+	if (n & 1) {
+		box += threadIdx.x / 32 % 8 * (16 * odd_end_row);
+#pragma unroll
+		for (int j0 = 0; j0 < BN / 8; j0 += 4) {
+			const int c = col0 + j0 * 8 + lane;
+			float us = 1.f;
+
+			__syncwarp();
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+#pragma unroll
+				for (int h = 0; h < 2; h++)
+					*(float2 *)(box + (lane / 4 + 8 * h) * odd_end_row + j * 8 + lane % 4 * 2) = float2{
+						acc[(j0 + j) * 4 + h * 2] * ua[h], acc[(j0 + j) * 4 + h * 2 + 1] * ua[h]
+					};
+			__syncwarp();
+			if (c >= n)
+				continue;
+			if (SCALED)
+				us = unscale(__ldg(sb + (long long)z * n + c));
+#pragma unroll
+			for (int r0 = 0; r0 < 16; r0 += high) {
+				const float *from = box + r0 * odd_end_row + lane;
+
+				if (row0 + r0 + high <= m) { /* no branch in between: all loads come first */
+					ahead<E, 1> r[high];
+#pragma unroll
+					for (int i = 0; i < high; i++)
+						r[i].fetch(e, z, row0 + r0 + i, c);
+#pragma unroll
+					for (int i = 0; i < high; i++) {
+						const float v[1] = { from[i * odd_end_row] * us };
+						r[i].store(e, v, z, row0 + r0 + i, c);
+					}
+					continue;
+				}
+#pragma unroll 1
+				for (int i = 0; row0 + r0 + i < m && i < high; i++) {
+					const float v[1] = { from[i * odd_end_row] * us };
+					ahead<E, 1> r;
+					r.fetch(e, z, row0 + r0 + i, c);
+					r.store(e, v, z, row0 + r0 + i, c);
+				}
+			}
+		}
+		return;
+	}
 #pragma unroll
 	for (int j0 = 0; j0 < BN / 8; j0 += many) {
 		/* Loaded one after the other, what the stores read (scales, a bias, a residual) took 8 to 20 us for a tile,
 		 * longer than its products of a K of 128. */
-		if (!(n & 1) && row + 8 < m && col + (j0 + many - 1) * 8 < n) {
+		if (row + 8 < m && col + (j0 + many - 1) * 8 < n) {
 			float v[2][many][2];
 			ahead<E, 2> r[2][many];
 
@@ -76,26 +130,25 @@ template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end
 			continue;
 		}
 #pragma unroll
-		for (int g = 0; g < 2 * many; g += 2) { /* two columns of one of the two rows */
-			const int h = g / many, c0 = col + (j0 + g % many) * 8;
-			ahead<E, 1> r[4];
-			float v[4];
+		for (int h = 0; h < 2; h++) { /* the last rows or columns */
+			ahead<E, 2> r[many];
 
 #pragma unroll
-			for (int i = 0; i < 4; i++) {
-				const int c = c0 + i / 2 * 8 + i % 2;
-				v[i] = acc[(j0 + g % many + i / 2) * 4 + h * 2 + i % 2];
-				if (SCALED)
-					v[i] *= ua[h] * unscale(__ldg(sb + (long long)z * n + min(c, n - 1)));
-				if (row + 8 * h < m && c < n)
-					r[i].fetch(e, z, row + 8 * h, c);
-			}
+			for (int j = 0; j < many; j++)
+				if (row + 8 * h < m && col + (j0 + j) * 8 < n)
+					r[j].fetch(e, z, row + 8 * h, col + (j0 + j) * 8);
 #pragma unroll
-			for (int i = 0; i < 4; i++) {
-				const int c = c0 + i / 2 * 8 + i % 2;
-				const float one[1] = { v[i] };
+			for (int j = 0; j < many; j++) {
+				const int c = col + (j0 + j) * 8;
+				float v[2];
+#pragma unroll
+				for (int i = 0; i < 2; i++) {
+					v[i] = acc[(j0 + j) * 4 + h * 2 + i];
+					if (SCALED)
+						v[i] *= ua[h] * unscale(__ldg(sb + (long long)z * n + min(c + i, n - 1)));
+				}
 				if (row + 8 * h < m && c < n)
-					r[i].store(e, one, z, row + 8 * h, c);
+					r[j].store(e, v, z, row + 8 * h, c);
 			}
 		}
 	}
@@ -103,7 +156,7 @@ template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-template <int BN, int KSTEP, int CLUSTER, int GROUP, bool SCALED, class E> struct gemm_job {
+template <int BN, int STAGES, int KSTEP, int CLUSTER, int GROUP, bool SCALED, class E> struct gemm_job {
 	const ww_tensor_map *ta, *tb;
 	const unsigned *sa, *sb;
 	int m, n, kb, batch, rank;
@@ -141,7 +194,7 @@ template <int BN, int KSTEP, int CLUSTER, int GROUP, bool SCALED, class E> struc
 	{
 		int z, row, col;
 		where(tile, z, row, col);
-		tile_end<BN, SCALED>(e, sa, sb, z, row + wg * 64, col, m, n, acc);
+		tile_end<BN, SCALED>(e, sa, sb, z, row + wg * 64, col, m, n, acc, pipeline_extra<BN, STAGES>());
 	}
 };
 
@@ -149,7 +202,7 @@ template <int BN, int STAGES, int PROMOTE, int CLUSTER, int GROUP, class E>
 __device__ __forceinline__ void gemm3(const ww_tensor_map &ta, const ww_tensor_map &tb, const unsigned *sa,
 	const unsigned *sb, int m, int n, int kb, int batch, const E &e)
 {
-	gemm_job<BN, 64, CLUSTER, GROUP, true, E> job = { &ta, &tb, sa, sb, m, n, kb, batch,
+	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, true, E> job = { &ta, &tb, sa, sb, m, n, kb, batch,
 		CLUSTER > 1 ? cluster_rank() : 0, e };
 	pipeline<__half, STAGES, BN, 3, PROMOTE, CLUSTER>(job);
 }
@@ -157,7 +210,7 @@ __device__ __forceinline__ void gemm3(const ww_tensor_map &ta, const ww_tensor_m
 template <class T, int BN, int STAGES, int CLUSTER, int GROUP, class E> __device__ __forceinline__ void gemm16(
 	const ww_tensor_map &ta, const ww_tensor_map &tb, int m, int n, int kb, int batch, const E &e)
 {
-	gemm_job<BN, 64, CLUSTER, GROUP, false, E> job = { &ta, &tb, 0, 0, m, n, kb, batch,
+	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, false, E> job = { &ta, &tb, 0, 0, m, n, kb, batch,
 		CLUSTER > 1 ? cluster_rank() : 0, e };
 	pipeline<T, STAGES, BN, 1, 0, CLUSTER>(job);
 }

@@ -233,17 +233,21 @@ static int looked_up(const struct ix *x)
 	return 0;
 }
 
+/* Of an anchor for cuda: it has no rows of its own. */
+static int is_functor(const struct expr *e) { return e->block[1] == e->block[2]; }
+
+/* What all lanes share too, in a functor: behind its stores' branches, each would wait for it again. */
 static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix *off, int level)
 {
 	struct pl *pl = e->pl;
 	struct etext t = { NULL, 0, level };
 
-	const char *cond = e->scope ? e->cond : NULL;
+	const char *cond = e->scope ? e->cond : NULL, *index = pl_has_lane(e, off) ? e->vload_index : "[0]";
 
 	for (int i = 0; i < e->n_vload; i++)
 		if (e->vload[i].buf == b && ix_same(e->vload[i].base, off) &&
 			(!e->vload[i].cond || (cond && !strcmp(e->vload[i].cond, cond)))) {
-			t.t = pl_fmt(pl, "%s%s", e->vload[i].name, e->vload_index);
+			t.t = pl_fmt(pl, "%s%s", e->vload[i].name, index);
 			return t;
 		}
 	if (e->n_vload >= 64)
@@ -252,8 +256,9 @@ static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix
 	e->vload[e->n_vload].base = off;
 	e->vload[e->n_vload].stage = e->stage;
 	e->vload[e->n_vload].cond = cond;
+	e->vload[e->n_vload].one = !pl_has_lane(e, off);
 	e->vload[e->n_vload].name = pl_fmt(pl, "x%d", e->n_vload);
-	t.t = pl_fmt(pl, "%s%s", e->vload[e->n_vload++].name, e->vload_index);
+	t.t = pl_fmt(pl, "%s%s", e->vload[e->n_vload++].name, index);
 	return t;
 }
 
@@ -291,9 +296,10 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 	pl_kern_arg(pl, e->k, b);
 	t.level = at_level(e, level_of(e, off));
 	if (e->cuda_vec && (!e->scope || (e->cond && e->n_vload < MAX_GUARDED)) &&
-		(b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16 || b->dt == WW_BOOL) && pl_has_lane(e, off) &&
-		ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1) &&
-		!(e->block[1] == e->block[2] ? ix_looks_up(rest) : looked_up(rest))) /* a functor looks up behind its loads */
+		(b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16 || b->dt == WW_BOOL) &&
+		(pl_has_lane(e, off) ? ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1)
+							 : is_functor(e) && !e->scope && (rest = off)) &&
+		!(is_functor(e) ? ix_looks_up(rest) : looked_up(rest))) /* a functor looks up behind its loads */
 		return load_cuda_vec(e, b, off, t.level);
 	t.t = temp(e);
 	at = pl_fmt(pl, "%s + %s", b->name, ix_text(pl, off));

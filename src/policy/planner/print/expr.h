@@ -27,6 +27,7 @@ struct vload {
 	const char *name;
 	int stage;        /* where it was first needed */
 	const char *cond; /* cuda: what must hold for it, C text that no lane changes; NULL: nothing */
+	int one;          /* a functor's: one element, the same for all lanes */
 };
 
 struct expr {

@@ -151,6 +151,8 @@ static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, c
 		else
 			after = pl_cuda_stores(&e, k, 2, start, &terms, &decl, "");
 		for (int i = 0; i < e.n_vload; i++) {
+			if (e.vload[i].one)
+				continue;
 			ok &= divides(e.vload[i].base, lane, n);
 			terms = pl_cuda_terms(pl, terms, e.vload[i].base, lane);
 		}
@@ -163,8 +165,8 @@ static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, c
 	arrays = pl_cuda_arrays(pl, e.vload, e.n_vload, "[N]");
 	loads = pl_cuda_loads(pl, lane, e.vload, e.n_vload, start, "");
 	for (int i = 0; i < e.n_vload; i++)
-		refs = pl_fmt(
-			pl, "%s%s (&%s)[N] = given.%s;\n", refs, pl_cuda_loaded(&e.vload[i]), e.vload[i].name, e.vload[i].name);
+		refs = pl_fmt(pl, "%s%s (&%s)[%s] = given.%s;\n", refs, pl_cuda_loaded(&e.vload[i]), e.vload[i].name,
+			e.vload[i].one ? "1" : "N", e.vload[i].name);
 	if (idx)
 		return pl_fmt(pl,
 			"%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = (ix_t)%s + l;\n"

@@ -87,7 +87,7 @@ const char *pl_cuda_arrays(struct pl *pl, const struct vload *v, int n, const ch
 	const char *s = "";
 
 	for (int i = 0; i < n; i++)
-		s = pl_fmt(pl, "%s%s %s%s;\n", s, pl_cuda_loaded(&v[i]), v[i].name, dims);
+		s = pl_fmt(pl, "%s%s %s%s;\n", s, pl_cuda_loaded(&v[i]), v[i].name, v[i].one ? "[1]" : dims);
 	return s;
 }
 

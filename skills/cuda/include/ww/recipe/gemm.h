@@ -135,6 +135,9 @@ static void ww_launch_pipeline(
 		ww_cluster(p, cluster, 1, 1);
 }
 
+/* Shared memory of tiles' ends (ww::tile_end) of n columns. */
+static int ww_odd_end(long long n) { return n % 2 ? 8 * 16 * 40 * 4 : 0; }
+
 struct ww_gemm3 {
 	const char *kernel;
 	struct ww_operand a, b; /* a.rows is M, b.rows is N */
@@ -170,8 +173,8 @@ static void ww_recipe_gemm3(struct ww_plan *p, const struct ww_gemm3 *g)
 	ww_tunable(p, g->kernel, "PROMOTE", g->promote ? g->promote : 4);
 	ww_tunable(p, g->kernel, "CLUSTER", cluster);
 	ww_tunable(p, g->kernel, "GROUP", group);
-	ww_launch_pipeline(
-		p, g->kernel, ww_cdiv(m, 128 * cluster) * ww_cdiv(g->b.rows, bn) * batch, bn, stages, cluster, 0);
+	ww_launch_pipeline(p, g->kernel, ww_cdiv(m, 128 * cluster) * ww_cdiv(g->b.rows, bn) * batch, bn, stages, cluster,
+		ww_odd_end(g->b.rows));
 	ww_arg_kmajor(p, g->a.buf, 0, WW_F16, 2 * g->a.kp, m, batch, 4 * g->a.kp, 4 * g->a.kp * m, 128);
 	ww_arg_kmajor(
 		p, g->b.buf, 0, WW_F16, 2 * g->b.kp, g->b.rows, batch, 4 * g->b.kp, 4 * g->b.kp * g->b.rows, bn / cluster);
@@ -212,8 +215,8 @@ static void ww_recipe_gemm16(struct ww_plan *p, const struct ww_gemm16 *g)
 	ww_tunable(p, g->kernel, "STAGES", stages);
 	ww_tunable(p, g->kernel, "CLUSTER", cluster);
 	ww_tunable(p, g->kernel, "GROUP", group);
-	ww_launch_pipeline(
-		p, g->kernel, ww_cdiv(g->a.rows, 128 * cluster) * ww_cdiv(g->b.rows, bn) * batch, bn, stages, cluster, 0);
+	ww_launch_pipeline(p, g->kernel, ww_cdiv(g->a.rows, 128 * cluster) * ww_cdiv(g->b.rows, bn) * batch, bn, stages,
+		cluster, ww_odd_end(g->b.rows));
 	ww_arg_kmajor(p, g->a.buf, g->a.offset_bytes, g->dtype, g->a.k, g->a.rows, batch, 2 * g->a.row_stride,
 		2 * g->a.batch_stride, 128);
 	ww_arg_kmajor(p, g->b.buf, g->b.offset_bytes, g->dtype, g->b.k, g->b.rows, batch, 2 * g->b.row_stride,
