@@ -90,6 +90,22 @@ int ww_fd_memfd(const char *name, const void *bytes, size_t n)
 	return fd;
 }
 
+enum ww_rc ww_fs_open_own(int *fd, const char *path, int flags, struct ww_err *err)
+{
+	struct stat st;
+	*fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+	if (*fd < 0 && errno == ELOOP)
+		return ww_err_set(err, WW_ERR_USAGE, "%s is a link, which is not followed; put the file itself there", path);
+	if (*fd < 0 && (errno == ENXIO || errno == EISDIR))
+		return ww_err_set(err, WW_ERR_USAGE, "%s is not a regular file", path);
+	if (*fd < 0)
+		return ww_err_errno(err, is_fault_of_path(errno) ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s", path);
+	if (!fstat(*fd, &st) && S_ISREG(st.st_mode))
+		return WW_OK;
+	ww_fd_close(fd);
+	return ww_err_set(err, WW_ERR_USAGE, "%s is not a regular file", path);
+}
+
 enum ww_rc ww_fs_write(const char *path, const void *bytes, size_t n, struct ww_err *err)
 {
 	char tmp[PATH_MAX];

@@ -20,6 +20,11 @@ enum ww_rc ww_fs_write(const char *path, const void *bytes, size_t n, struct ww_
 enum ww_rc ww_fs_mkdirs(const char *path, struct ww_err *err) WW_MUST_CHECK;
 /* Remove a tree; symbolic links are removed, never followed.  A missing path is fine. */
 enum ww_rc ww_fs_remove_tree(const char *path, struct ww_err *err) WW_MUST_CHECK;
+/* Open a file that a run keeps in its directory and goes on with; flags are those of open(2), the mode 0644.  The
+ * directory may be somebody else's work, so what is there must be a regular file and no link: writing through one, or
+ * cutting what it points to, would reach any file of the user's.  WW_ERR_USAGE where it is something else, or missing.
+ */
+enum ww_rc ww_fs_open_own(int *fd, const char *path, int flags, struct ww_err *err) WW_MUST_CHECK;
 int ww_fs_is_file(const char *path);
 int ww_fs_is_dir(const char *path);
 /* First of $PATH's directories that holds an executable `name`, into out (PATH_MAX bytes); 0 where there is none. */

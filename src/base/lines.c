@@ -70,13 +70,8 @@ static void sync_directory(const char *path)
 
 static enum ww_rc open_file(struct ww_lines *l, const char *by, struct ww_lines_reader *r, struct ww_err *err)
 {
-	struct stat st;
 	off_t end = 0;
-	l->fd = open(l->path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-	if (l->fd < 0 || fstat(l->fd, &st))
-		return ww_err_errno(err, WW_ERR_IO, "cannot open %s", l->path);
-	if (!S_ISREG(st.st_mode))
-		return ww_err_set(err, WW_ERR_USAGE, "%s is not a regular file", l->path);
+	WW_CHECK(ww_fs_open_own(&l->fd, l->path, O_RDWR | O_CREAT, err));
 	if (flock(l->fd, LOCK_EX | LOCK_NB))
 		return ww_err_set(err, WW_ERR_USAGE, "%s is writing to %s", by, l->path);
 	WW_CHECK(read_lines(l->fd, l->path, &end, r, err));
@@ -129,12 +124,9 @@ enum ww_rc ww_lines_append(struct ww_lines *l, const char *line, size_t n, struc
 
 enum ww_rc ww_lines_read(const char *path, struct ww_lines_reader *r, struct ww_err *err)
 {
+	WW_AUTO(ww_fd_close) int fd = -1;
 	off_t end;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	r->strange = 0;
-	if (fd < 0)
-		return ww_err_errno(err, errno == ENOENT ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s", path);
-	enum ww_rc rc = read_lines(fd, path, &end, r, err);
-	close(fd);
-	return rc;
+	WW_CHECK(ww_fs_open_own(&fd, path, O_RDONLY, err));
+	return read_lines(fd, path, &end, r, err);
 }

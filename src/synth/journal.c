@@ -77,9 +77,7 @@ enum ww_rc ww_journal_open(struct ww_journal *j, const char *dir, const json_t *
 	*j = (struct ww_journal)WW_JOURNAL_INIT;
 	WW_CHECK(ww_fs_mkdirs(dir, err));
 	WW_CHECK(ww_fs_join(j->path, dir, "journal.jsonl", err));
-	j->fd = open(j->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-	if (j->fd < 0)
-		return ww_err_errno(err, WW_ERR_IO, "cannot open %s", j->path);
+	WW_CHECK(ww_fs_open_own(&j->fd, j->path, O_RDWR | O_CREAT | O_APPEND, err));
 	if (flock(j->fd, LOCK_EX | LOCK_NB))
 		return ww_err_set(err, WW_ERR_USAGE, "another process is at work on %s", dir);
 	return read_lines(j, run, entry, ctx, err);

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { STATE_MAX = 1 << 20, FORMAT = 1 };
@@ -150,7 +151,7 @@ static enum ww_rc sweep(const char *dir, int64_t keep, char *newest, struct ww_e
 				rc = ww_err_errno(err, WW_ERR_IO, "cannot remove %s", path);
 			if (rc == WW_OK)
 				rc = ww_fs_remove_tree(gone, err);
-		} else if (rc == WW_OK && name[0] == '.') {
+		} else if (rc == WW_OK && (!strcmp(name, ".new") || !strncmp(name, ".old-step-", 10))) {
 			rc = ww_fs_remove_tree(path, err);
 		}
 	}
@@ -174,8 +175,11 @@ static enum ww_rc point_model(const char *run, const char *name, struct ww_err *
 enum ww_rc ww_checkpoint_find(const char *run, int64_t keep, char *path, struct ww_err *err)
 {
 	char dir[PATH_MAX];
+	struct stat st;
 	path[0] = 0;
 	WW_CHECK(ww_fs_join(dir, run, "checkpoints", err));
+	if (!lstat(dir, &st) && !S_ISDIR(st.st_mode)) /* what is removed below would be another directory's */
+		return ww_err_set(err, WW_ERR_USAGE, "%s is a link or a file; put the directory itself there", dir);
 	WW_CHECK(sweep(dir, keep, path, err));
 	if (path[0])
 		WW_CHECK(point_model(run, strrchr(path, '/') + 1, err));

@@ -24,9 +24,7 @@ enum ww_rc ww_run_dir_open(struct ww_run_dir *r, const char *dir, struct ww_err 
 	if (!(r->log_path = strdup(path)))
 		return ww_nomem(err);
 	WW_CHECK(ww_fs_join(path, dir, ".lock", err));
-	r->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-	if (r->lock_fd < 0)
-		return ww_err_errno(err, WW_ERR_IO, "cannot create %s", path);
+	WW_CHECK(ww_fs_open_own(&r->lock_fd, path, O_RDWR | O_CREAT, err));
 	if (flock(r->lock_fd, LOCK_EX | LOCK_NB) < 0)
 		return ww_err_set(
 			err, WW_ERR_USAGE, "another process trains in %s; wait for it, or choose another output", dir);
@@ -134,9 +132,7 @@ enum ww_rc ww_run_dir_describe(struct ww_run_dir *r, const json_t *values, const
 
 enum ww_rc ww_run_dir_open_log(struct ww_run_dir *r, int64_t bytes, struct ww_err *err)
 {
-	r->log_fd = open(r->log_path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-	if (r->log_fd < 0)
-		return ww_err_errno(err, WW_ERR_IO, "cannot open %s", r->log_path);
+	WW_CHECK(ww_fs_open_own(&r->log_fd, r->log_path, O_RDWR | O_CREAT, err));
 	if (lseek(r->log_fd, 0, SEEK_END) < bytes)
 		return ww_err_set(err, WW_ERR_USAGE,
 			"%s is shorter than the checkpoint says; bring the file back, or choose another output", r->log_path);

@@ -17,7 +17,7 @@ enum ww_rc ww_journal_begin(struct ww_journal *j, const char *path, size_t asked
 	j->fd = -1;
 	if (!path)
 		return WW_OK;
-	j->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	j->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 	if (j->fd < 0)
 		return ww_err_errno(err, WW_ERR_IO, "cannot create %s", path);
 	int n = snprintf(head, sizeof(head), "{\"asked\":%zu}\n", asked);

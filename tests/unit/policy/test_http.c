@@ -7,10 +7,12 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/time.h"
+#include "policy/http/journal.h"
 #include "policy/http/key.h"
 #include "policy/http/price.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 
 #define KEY "sk-test-5up3r-s3cr3t-key"
 
@@ -443,6 +445,19 @@ static void test_meter_refuses(void **state)
 
 /* kill -9 while a reply arrives, and after it has arrived: what was whole is not asked for again, what was not is
  * accounted for. */
+/* A pipe in a run's directory that somebody else made. */
+static void test_journal_is_a_pipe(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_journal j;
+	unlink(journal_path);
+	assert_int_equal(mkfifo(journal_path, 0600), 0);
+	alarm(20);
+	assert_int_not_equal(ww_journal_begin(&j, journal_path, 1, &err), WW_OK);
+	alarm(0);
+	unlink(journal_path);
+}
+
 static void test_journal(void **state)
 {
 	(void)state;
@@ -553,7 +568,8 @@ int main(void)
 		cmocka_unit_test(test_ten_parallel_calls), cmocka_unit_test(test_outcomes), cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_outgrown), cmocka_unit_test(test_unreachable), cmocka_unit_test(test_native_goes_back),
 		cmocka_unit_test(test_interrupted), cmocka_unit_test(test_meter_refuses), cmocka_unit_test(test_journal),
-		cmocka_unit_test(test_key_is_nowhere), cmocka_unit_test(test_bad_options), cmocka_unit_test(test_prices) };
+		cmocka_unit_test(test_journal_is_a_pipe), cmocka_unit_test(test_key_is_nowhere),
+		cmocka_unit_test(test_bad_options), cmocka_unit_test(test_prices) };
 	/* Set in the environment block itself, as a shell does it, so that what /proc shows is what is tested. */
 	if (!getenv("WW_TEST_HTTP_STARTED")) {
 		setenv("WW_TEST_HTTP_STARTED", "1", 1);
