@@ -7,6 +7,7 @@ import re
 SIZE = re.compile(r"^\tWW_SIZE\((S\d+), .*\);\n", re.M)
 OUTPUT = re.compile(r"^(\tWW_OUTPUT\((\w+), \d+, \w+, )([^;]*)\);$", re.M)
 TENSOR = re.compile(r"^\tWW_(?:INPUT|PARAM)\((\w+), .*?(WW_(?:F32|F16|BF16)).*$", re.M)
+FAILED = "plan.c failed: ww_fail() or a misused function\n| ww_fail: "
 NAME = re.compile(r"\b[xa]\d+\b")
 
 
@@ -42,8 +43,7 @@ def other_size(plan, _kernels, rng):
     i, j = rng.choice(pairs)
     sizes[i] = sizes[j]
     return (m[0], f"{m[1]}{', '.join(sizes)});"), "plan_failed", \
-        f"plan.c failed: ww_fail() or a misused function\n| ww_fail: {m[2]}: size {i} differs from what this plan was " \
-        "made for"
+        f"{FAILED}{m[2]}: size {i} differs from what this plan was made for"
 
 
 def other_type(plan, _kernels, rng):
@@ -53,8 +53,7 @@ def other_type(plan, _kernels, rng):
     m = rng.choice(rows)
     other = rng.choice([t for t in ("WW_F32", "WW_F16", "WW_BF16") if t != m[2]])
     return (m[0], m[0].replace(m[2], other)), "plan_failed", \
-        f"plan.c failed: ww_fail() or a misused function\n| ww_fail: {m[1]}: type, dimensions or layout differ from what " \
-        "this plan was made for"
+        f"{FAILED}{m[1]}: type, dimensions or layout differ from what this plan was made for"
 
 
 def no_name(_plan, kernels, rng):

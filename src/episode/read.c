@@ -171,8 +171,13 @@ static enum ww_rc read_ids(const json_t *list, int32_t **out, struct ww_err *err
 	size_t n = json_array_size(list);
 	if (!(*out = malloc((n + 1) * sizeof(**out))))
 		return ww_nomem(err);
-	for (size_t i = 0; i < n; i++)
-		(*out)[i] = (int32_t)json_integer_value(json_array_get(list, i));
+	for (size_t i = 0; i < n; i++) {
+		const json_t *id = json_array_get(list, i);
+		json_int_t v = json_is_integer(id) ? json_integer_value(id) : -1;
+		if (v < 0 || v > INT32_MAX)
+			return ww_err_set(err, WW_ERR_PROTOCOL, "token %zu is no whole number from 0 to %d", i, INT32_MAX);
+		(*out)[i] = (int32_t)v;
+	}
 	return WW_OK;
 }
 

@@ -633,6 +633,7 @@ static enum ww_rc open_sampling(struct ppo *p, struct ww_err *err)
 	WW_CHECK(check_tasks(p, err));
 	WW_CHECK(open_model(p, err));
 	p->rollout.context = p->context;
+	p->rollout.vocab = p->config.vocab_size;
 	p->rollout.prompt = ww_prompt_of(p->settings.prompt);
 	return open_memory(p, err);
 }

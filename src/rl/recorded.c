@@ -14,7 +14,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { DEPTH_MAX = 64 };
+enum { DEPTH_MAX = 64, MIN_REWARD = -1, MAX_REWARD = 3 };
+
+/* A log-probability that a model can have given; one NaN makes NaN of all weights. */
+static int are_logprobs(const float *logp, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!isfinite(logp[i]) || logp[i] > 1e-3f) /* rounding of a sum of exponentials */
+			return 0;
+	return 1;
+}
 
 /* The next reply's context and tokens behind the first t->n ones; only measured where there is no room yet. */
 static enum ww_rc add_reply(struct ww_trajectory *t, const struct ww_reply *r, int turn, struct ww_err *err)
@@ -26,6 +35,9 @@ static enum ww_rc add_reply(struct ww_trajectory *t, const struct ww_reply *r, i
 	if (r->context_at != t->n || (!t->n && !r->n_context))
 		return ww_err_set(err, WW_ERR_USAGE,
 			"turn %d: the policy was shown other tokens than before; record with --no-compaction", turn);
+	if (!are_logprobs(r->logprobs, r->n_tokens))
+		return ww_err_set(err, WW_ERR_PROTOCOL,
+			"turn %d: a log-probability is no number up to 0; the record is damaged or was changed", turn);
 	if (t->ids) {
 		memcpy(t->ids + t->n, r->context_ids, r->n_context * sizeof(*t->ids));
 		memcpy(t->ids + t->n + r->n_context, r->token_ids, r->n_tokens * sizeof(*t->ids));
@@ -53,14 +65,15 @@ enum ww_rl_reward ww_rl_reward_of(const char *name)
 	return strcmp(name, "speedup") ? WW_RL_REWARD_MILESTONE : WW_RL_REWARD_SPEEDUP;
 }
 
-/* The closing verdict, or where the device's budget allowed none the newest correct one; NULL: none. */
+/* The closing verdict (of several, made again since it was disturbed, the last), or where the device's budget allowed
+ * none the newest correct one; NULL: none. */
 static const json_t *verdict_of(const struct ww_episode *e)
 {
 	const json_t *newest = NULL;
-	for (size_t i = 0; i < e->n_verdicts; i++) {
+	for (size_t i = e->n_verdicts; i-- > 0;) {
 		if (!strcmp(e->verdicts[i].call_id, "final"))
 			return e->verdicts[i].verdict;
-		if (ww_json_bool(e->verdicts[i].verdict, "correct", 0))
+		if (!newest && ww_json_bool(e->verdicts[i].verdict, "correct", 0))
 			newest = e->verdicts[i].verdict;
 	}
 	return newest;
@@ -89,6 +102,9 @@ enum ww_rc ww_rl_recorded(
 	struct ww_trajectory size = { 0 };
 	if (!e->ended)
 		return ww_err_set(err, WW_ERR_USAGE, "the episode has not ended");
+	if (!(earned >= MIN_REWARD && earned <= MAX_REWARD))
+		return ww_err_set(err, WW_ERR_PROTOCOL, "its reward is %g, and no verdict has one beyond %d to %d", earned,
+			MIN_REWARD, MAX_REWARD);
 	if (reward == WW_RL_REWARD_SPEEDUP)
 		WW_CHECK(speedup_of(e, &earned, err));
 	WW_CHECK(add_replies(&size, e, err));
@@ -142,6 +158,10 @@ static enum ww_rc read_one(const struct reader *r, const char *path, struct ww_e
 	if (!WW_GROW(s->t, &s->cap, s->n + 1))
 		return ww_nomem(err);
 	enum ww_rc rc = ww_rl_recorded(&e, r->o->reward, &s->t[s->n], &why);
+	if (rc == WW_OK && r->o->vocab && (rc = ww_trajectory_check(&s->t[s->n], r->o->vocab, err)) != WW_OK) {
+		ww_trajectory_release(&s->t[s->n]);
+		return ww_err_wrap(err, "%s", path);
+	}
 	if (rc == WW_OK && s->t[s->n].own_n && (is_kept(r, &e, &keep, err) != WW_OK || !keep)) {
 		ww_trajectory_release(&s->t[s->n]);
 		return keep ? ww_err_wrap(err, "%s", path) : WW_OK;
@@ -156,7 +176,7 @@ static enum ww_rc read_one(const struct reader *r, const char *path, struct ww_e
 	if (rc == WW_OK || rc == WW_ERR_USAGE)
 		return WW_OK;
 	*err = why;
-	return rc;
+	return ww_err_wrap(err, "%s", path);
 }
 
 static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }

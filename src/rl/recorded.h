@@ -13,7 +13,8 @@ enum ww_rl_reward ww_rl_reward_of(const char *name);
 /* Everything up to the policy's last token, with its reward.  What follows it, an output of a tool say, was never
  * shown to the policy and is not there.  WW_ERR_USAGE: the episode has not ended, records no context, its context
  * was changed between two replies (compaction), so that no one sequence holds what each token was sampled after, or
- * its verdict has no times to take a speed-up from. */
+ * its verdict has no times to take a speed-up from.  WW_ERR_PROTOCOL: numbers that no policy and no judge have written
+ * (log-probabilities above 0 or without a value, a reward that there is not). */
 enum ww_rc ww_rl_recorded(
 	const struct ww_episode *e, enum ww_rl_reward reward, struct ww_trajectory *out, struct ww_err *err) WW_MUST_CHECK;
 
@@ -30,6 +31,7 @@ struct ww_recorded_set {
 typedef enum ww_rc ww_rl_keep(void *ctx, const struct ww_episode *e, int *keep, struct ww_err *err);
 struct ww_rl_read {
 	enum ww_rl_reward reward;
+	int64_t vocab;        /* an id beyond it is WW_ERR_USAGE; 0: not looked at */
 	const char *held_out; /* task sets: an episode about one of their tasks is WW_ERR_USAGE; NULL: none */
 	const volatile int *interrupted;
 	ww_rl_keep *keep; /* NULL: all */

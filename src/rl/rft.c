@@ -77,8 +77,16 @@ static enum ww_rc read_data(const struct ww_recipe *o, const char *paths, const 
 {
 	struct filter f = { .o = o };
 	struct ww_recorded_set s = { 0 };
-	struct ww_rl_read how = { .held_out = o->held_out, .interrupted = hooks->interrupted, .keep = is_good, .ctx = &f };
+	struct ww_config config;
+	char path[PATH_MAX];
 	enum ww_rc rc;
+	WW_CHECK(ww_fs_join(path, o->model, "config.json", err));
+	WW_CHECK(ww_config_read(path, &config, err));
+	struct ww_rl_read how = { .vocab = config.vocab_size,
+		.held_out = o->held_out,
+		.interrupted = hooks->interrupted,
+		.keep = is_good,
+		.ctx = &f };
 	ww_train_stage(
 		hooks, "reading the episodes%s", o->held_out ? ", comparing their tasks with the held-out sets" : "");
 	WW_TRY(ww_rl_recorded_read(paths, &how, &s, err));

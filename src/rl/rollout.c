@@ -342,6 +342,8 @@ enum ww_rc ww_rollout_read(const struct ww_rollout *r, int64_t step, struct ww_t
 		ww_trajectory_release(&t[k]);
 		if (ww_rl_recorded(&e, ww_rl_reward_of(r->o->reward), &t[k], err) != WW_OK)
 			return ww_err_wrap(err, "%s: episode %d", dir, i + 1);
+		if (ww_trajectory_check(&t[k], r->vocab, err) != WW_OK)
+			return ww_err_wrap(err, "%s: episode %d", dir, i + 1);
 		ww_observe(seen, &e);
 		if (r->curriculum && !i)
 			ww_curriculum_visit(r->curriculum, e.header.task_path);

@@ -23,6 +23,7 @@ struct ww_rollout {
 	const char *name; /* of the policy, in the records */
 	char **tasks;
 	int64_t n_tasks, groups, context; /* groups: tasks of a step */
+	int64_t vocab;                    /* an episode with an id beyond it is refused */
 	enum ww_loop loop;
 	enum ww_prompt prompt;
 	int turns;

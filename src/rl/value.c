@@ -49,11 +49,23 @@ static enum ww_rc check_recipe(const struct ww_recipe *o, struct ww_err *err)
 	return ww_recipe_needs(o, needed, WW_ARRAY_LEN(needed), err);
 }
 
+static enum ww_rc read_config(struct value *v, struct ww_err *err)
+{
+	char path[PATH_MAX];
+	WW_CHECK(ww_fs_join(path, v->o->model, "config.json", err));
+	if (ww_config_read(path, &v->config, err) != WW_OK)
+		return ww_err_wrap(err, "model");
+	v->config.critic = 1;
+	v->config.dtype = ww_recipe_dtype(v->o, v->config.dtype);
+	return WW_OK;
+}
+
 static enum ww_rc open_data(struct value *v, struct ww_err *err)
 {
-	struct ww_rl_read how = {
-		.reward = ww_rl_reward_of(v->o->reward), .held_out = v->o->held_out, .interrupted = v->hooks->interrupted
-	};
+	struct ww_rl_read how = { .reward = ww_rl_reward_of(v->o->reward),
+		.vocab = v->config.vocab_size,
+		.held_out = v->o->held_out,
+		.interrupted = v->hooks->interrupted };
 	ww_train_stage(
 		v->hooks, "reading the episodes%s", v->o->held_out ? ", comparing their tasks with the held-out sets" : "");
 	WW_CHECK(ww_rl_recorded_read(v->o->data, &how, &v->all, err));
@@ -77,13 +89,8 @@ static enum ww_rc open_data(struct value *v, struct ww_err *err)
 static enum ww_rc open_critic(struct value *v, struct ww_err *err)
 {
 	const struct ww_recipe *o = v->o;
-	char path[PATH_MAX], from[PATH_MAX];
-	WW_CHECK(ww_fs_join(path, o->model, "config.json", err));
-	if (ww_config_read(path, &v->config, err) != WW_OK)
-		return ww_err_wrap(err, "model");
-	int dtype = ww_recipe_dtype(o, v->config.dtype);
-	v->config.critic = 1;
-	v->config.dtype = dtype;
+	char from[PATH_MAX];
+	int dtype = (int)v->config.dtype;
 	if (v->longest > v->config.max_position)
 		return ww_err_set(err, WW_ERR_USAGE, "an episode has %" PRId64 " tokens, the model %" PRId64 " positions",
 			v->longest, v->config.max_position);
@@ -231,6 +238,7 @@ enum ww_rc ww_value_run(const struct ww_recipe *o, const json_t *values, const s
 	enum ww_rc rc;
 	memset(out, 0, sizeof(*out));
 	WW_TRY(check_recipe(o, err));
+	WW_TRY(read_config(&v, err));
 	WW_TRY(open_data(&v, err));
 	WW_TRY(ww_dev_open(o->device, !strcmp(o->numbers, "exact"), &v.dev, err));
 	WW_TRY(ww_run_dir_open(&v.dir, o->output, err));

@@ -26,6 +26,16 @@ void ww_trajectory_release(struct ww_trajectory *t)
 	*t = (struct ww_trajectory){ 0 };
 }
 
+enum ww_rc ww_trajectory_check(const struct ww_trajectory *t, int64_t vocab, struct ww_err *err)
+{
+	for (int64_t i = 0; i < t->n; i++)
+		if (t->ids[i] < 0 || t->ids[i] >= vocab)
+			return ww_err_set(err, WW_ERR_USAGE,
+				"token %d is outside the model's vocabulary of %lld; the episode is of another model", t->ids[i],
+				(long long)vocab);
+	return WW_OK;
+}
+
 void ww_trajectory_mark(struct ww_trajectory *t, int64_t at, const float *logp, int64_t n)
 {
 	WW_BUG(at < 1 || at + n > t->n);

@@ -20,6 +20,8 @@ void ww_trajectory_release(struct ww_trajectory *t);
 
 /* Room for n tokens, all zero. */
 enum ww_rc ww_trajectory_init(struct ww_trajectory *t, int64_t n, struct ww_err *err) WW_MUST_CHECK;
+/* WW_ERR_USAGE where an id is none of a vocabulary's. */
+enum ww_rc ww_trajectory_check(const struct ww_trajectory *t, int64_t vocab, struct ww_err *err) WW_MUST_CHECK;
 /* Mark ids[at..at+n-1] as sampled with these log-probabilities. */
 void ww_trajectory_mark(struct ww_trajectory *t, int64_t at, const float *logp, int64_t n);
 /* Of each own token i in order: rows = base + i - 1, where it is predicted (and where a critic values the state before

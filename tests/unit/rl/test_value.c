@@ -5,7 +5,9 @@
 #include "unit.h"
 
 #include "../infer/tiny.h"
+#include "base/json.h"
 #include "base/rng.h"
+#include "judge/verdict.h"
 #include "rl/recorded.h"
 #include "rl/value.h"
 #include "train/report.h"
@@ -184,6 +186,72 @@ static void one_that_does_not_is_refused(void **state)
 	ww_recorded_set_release(&s);
 }
 
+/* An episode of somebody else's, changed in one place. */
+static void change(int i, const char *from, const char *to)
+{
+	struct ww_err err = WW_ERR_INIT;
+	ww_auto_str text = WW_STR_INIT(1 << 16), changed = WW_STR_INIT(1 << 16);
+	char path[4400];
+	snprintf(path, sizeof(path), "%s/%03d/episode.jsonl", episodes, i);
+	assert_int_equal(ww_fs_read(path, 1 << 16, &text, &err), WW_OK);
+	const char *at = strstr(text.p, from);
+	assert_non_null(at);
+	ww_str_add(&changed, text.p, (size_t)(at - text.p));
+	ww_str_addf(&changed, "%s%s", to, at + strlen(from));
+	assert_int_equal(ww_fs_write(path, changed.p, changed.len, &err), WW_OK);
+}
+
+static void what_was_changed_is_not_learnt(void **state)
+{
+	static const struct {
+		const char *from, *to, *why;
+	} rows[] = { { "\"context\":[1,", "\"context\":[1000000,", "outside the model's vocabulary" },
+		{ "\"context\":[1,", "\"context\":[-1,", "token" }, { "\"context\":[1,", "\"context\":[4294967297,", "token" },
+		{ "\"context\":[1,", "\"context\":[\"1\",", "token" },
+		{ "\"logprobs\":[-2.0,", "\"logprobs\":[\"nan\",", "log-probability" },
+		{ "\"logprobs\":[-2.0,", "\"logprobs\":[1e30,", "log-probability" },
+		{ "\"logprobs\":[-2.0,", "\"logprobs\":[\"-inf\",", "log-probability" },
+		{ "\"reward_final\":", "\"reward_final\":9,\"was\":", "reward" },
+		{ "\"reward_final\":", "\"reward_final\":\"nan\",\"was\":", "reward" } };
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		struct ww_err err = WW_ERR_INIT;
+		char output[4300];
+		enum ww_rc rc;
+		change(5, rows[i].from, rows[i].to);
+		snprintf(output, sizeof(output), "%s/changed", tmp.path);
+		assert_int_equal(train(output, 1e-2, 1, &rc, &err), 0);
+		assert_int_not_equal(rc, WW_OK);
+		if (!strstr(err.msg, rows[i].why) || !strstr(err.msg, "005/episode.jsonl"))
+			fail_msg("row %zu: %s", i, err.msg);
+		change(5, rows[i].to, rows[i].from);
+	}
+}
+
+/* One line for each repetition of a disturbed closing judgement: the last one counts. */
+static void the_last_closing_verdict_counts(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_trajectory t;
+	WW_AUTO(ww_verdict_release) struct ww_verdict verdict;
+	ww_verdict_init(&verdict);
+	verdict.correct = 1;
+	verdict.reward = 1;
+	verdict.speedup[WW_BASE_EAGER] = (struct ww_ratio){ .mid = 9, .lo = 9, .hi = 9 };
+	json_auto_t *first = ww_verdict_to_json(&verdict);
+	verdict.speedup[WW_BASE_EAGER] = (struct ww_ratio){ .mid = 2, .lo = 2, .hi = 2 };
+	json_auto_t *last = ww_verdict_to_json(&verdict);
+	struct ww_episode_verdict v[] = { { .call_id = (char *)"final", .depth = "full", .verdict = first },
+		{ .call_id = (char *)"final", .depth = "full", .verdict = last },
+		{ .call_id = (char *)"final-best", .depth = "full", .verdict = first } };
+	struct ww_episode e = { .verdicts = v, .n_verdicts = 3, .ended = 1, .end = { .reward_final = 1 } };
+	(void)state;
+	if (ww_rl_recorded(&e, WW_RL_REWARD_SPEEDUP, &t, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	assert_true(t.reward == 2);
+	ww_trajectory_release(&t);
+}
+
 static void episodes_of_held_out_tasks_are_refused(void **state)
 {
 	static const char row[] = "{\"code\":\"class Model\",\"signature\":\"s1:a0000000000000000000000000000000\"}\n";
@@ -203,7 +271,8 @@ static void episodes_of_held_out_tasks_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(a_critic_learns_what_decides),
-		cmocka_unit_test(one_that_does_not_is_refused), cmocka_unit_test(episodes_of_held_out_tasks_are_refused) };
+		cmocka_unit_test(one_that_does_not_is_refused), cmocka_unit_test(what_was_changed_is_not_learnt),
+		cmocka_unit_test(the_last_closing_verdict_counts), cmocka_unit_test(episodes_of_held_out_tasks_are_refused) };
 	setenv("WARPWRIGHT_THREADS", "1", 0);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
