@@ -54,15 +54,16 @@ struct teacher {
 
 /* The planner numbers its indices through the whole graph, in an order that nobody can guess from the text before, so
  * they are renumbered. */
-static char *answer_of(const struct pl_result *r, enum ww_target target)
+static enum ww_rc answer_of(const struct pl_result *r, enum ww_target target, char **answer, struct ww_err *err)
 {
-	struct ww_str s = WW_STR_INIT(LINE_MAX_BYTES);
+	ww_auto_str s = WW_STR_INIT(LINE_MAX_BYTES);
 	ww_str_adds(&s, "```plan.c\n");
-	pl_renumber(&s, r->plan_text);
+	WW_CHECK(pl_renumber(&s, r->plan_text, err));
 	ww_str_addf(&s, "```\n```%s\n", target == WW_TARGET_CUDA ? "kernels.cu" : "kernels.c");
-	pl_renumber(&s, r->device_text);
+	WW_CHECK(pl_renumber(&s, r->device_text, err));
 	ww_str_adds(&s, "```\n");
-	return ww_str_take(&s);
+	*answer = ww_str_take(&s);
+	return *answer ? WW_OK : ww_nomem(err);
 }
 
 static json_t *message(const char *role, const char *text)
@@ -81,15 +82,16 @@ static json_t *said(const char *answer, enum ww_loop loop)
 	return m;
 }
 
-static enum fate conversation(const struct teacher *t, const json_t *device, const struct ww_task *task,
-	const json_t *graph, const char *signature, struct ww_str *line)
+static enum ww_rc conversation(const struct teacher *t, const json_t *device, const struct ww_task *task,
+	const json_t *graph, const char *signature, struct ww_str *line, enum fate *fate, struct ww_err *err)
 {
-	struct pl_result r;
-	enum fate fate = NO_PLAN;
+	WW_AUTO(ww_pl_result_release) struct pl_result r = { 0 };
+	*fate = NO_PLAN;
 	ww_pl_build(graph, device, ww_target_name(t->form.target), NULL, 0, NULL, &r);
 	json_auto_t *inspect = json_pack("{s:O, s:O}", "device", device, "graph", (json_t *)(uintptr_t)graph);
-	ww_auto_free char *system = ww_compact_system(&t->form), *user = ww_compact_task(inspect),
-					  *answer = r.ok ? answer_of(&r, t->form.target) : NULL;
+	ww_auto_free char *system = ww_compact_system(&t->form), *user = ww_compact_task(inspect), *answer = NULL;
+	if (r.ok)
+		WW_CHECK(answer_of(&r, t->form.target, &answer, err));
 	if (answer && system && user) {
 		json_auto_t *o = json_pack("{s:[o, o, o], s:s, s:s, s:s, s:s, s:s}", "messages", message("system", system),
 			message("user", user), said(answer, t->form.loop), "task", task->path, "task_id", task->id,
@@ -97,10 +99,9 @@ static enum fate conversation(const struct teacher *t, const json_t *device, con
 		ww_json_add(line, o);
 		ww_str_addc(line, '\n');
 		size_t bytes = strlen(system) + strlen(user) + strlen(answer);
-		fate = line->cut || (t->v->longest && bytes > (size_t)t->v->longest) ? TOO_LONG : WRITTEN;
+		*fate = line->cut || (t->v->longest && bytes > (size_t)t->v->longest) ? TOO_LONG : WRITTEN;
 	}
-	ww_pl_result_release(&r);
-	return fate;
+	return WW_OK;
 }
 
 static enum ww_rc look_at(struct teacher *t, struct ww_outliner *worker, const json_t *device,
@@ -115,8 +116,7 @@ static enum ww_rc look_at(struct teacher *t, struct ww_outliner *worker, const j
 	*fate = HELD_OUT;
 	if (t->held && ww_held_out_find(t->held, s.text, task->id))
 		return WW_OK;
-	*fate = conversation(t, device, task, o.graph, s.text, line);
-	return WW_OK;
+	return conversation(t, device, task, o.graph, s.text, line, fate, err);
 }
 
 /* ---- The set ----------------------------------------------------------------------------------------------------- */

@@ -165,43 +165,47 @@ static int calls(const struct ww_message *m, const char *tool)
 
 /* The knobs whose text is the nearest to the proposal's: the search itself, with the distance of the texts in place of
  * a time. */
-static void find_nearest(struct replay *r, const struct pl_result *last)
+static enum ww_rc find_nearest(struct replay *r, const struct pl_result *last, struct ww_err *err)
 {
 	struct pl_proposal *p = &r->proposal;
 	struct search s;
 
 	pl_search_init(&s, &r->first, last, r->cuda);
 	while (!s.done && !p->exact) {
-		struct pl_result built = { 0 };
+		WW_AUTO(ww_pl_result_release) struct pl_result built = { 0 };
+		int device = 0, plan = 0;
 		build_trial(r, &s.now, &built);
-		int d = built.ok
-			? pl_text_distance(built.device_text, p->device_text) + pl_text_distance(built.plan_text, p->plan_text)
-			: 0;
+		if (built.ok) {
+			WW_CHECK(pl_text_distance(built.device_text, p->device_text, &device, err));
+			WW_CHECK(pl_text_distance(built.plan_text, p->plan_text, &plan, err));
+		}
 		json_auto_t *v = json_pack(
-			"{s:b, s:i, s:{s:f}}", "correct", built.ok, "reward", built.ok, "time", "device_us", d + 1.0);
-		p->exact = built.ok && !d;
+			"{s:b, s:i, s:{s:f}}", "correct", built.ok, "reward", built.ok, "time", "device_us", device + plan + 1.0);
+		p->exact = built.ok && !device && !plan;
 		pl_search_feed(&s, v);
-		ww_pl_result_release(&built);
 	}
 	p->nearest = s.top;
+	return WW_OK;
 }
 
 /* The answer that the conversation begins with, where it was a trial: a planner alone begins with `inspect`. */
-static void take_proposal(struct planner *p, struct replay *r, const struct pl_result *last, const struct ww_message *m)
+static enum ww_rc take_proposal(
+	struct planner *p, struct replay *r, const struct pl_result *last, const struct ww_message *m, struct ww_err *err)
 {
 	if (!m || !calls(m, "verify"))
-		return;
+		return WW_OK;
 	pl_proposal_read(&r->proposal, m->text, r->cuda);
 	if (!r->proposal.plan_text)
-		return;
+		return WW_OK;
 	if (!p->placed_of || strcmp(p->placed_of, m->text)) {
-		find_nearest(r, last);
+		WW_CHECK(find_nearest(r, last, err));
 		free(p->placed_of);
 		p->placed_of = strdup(m->text);
 		p->nearest = r->proposal.nearest;
 		p->exact = r->proposal.exact;
 	}
 	pl_search_propose(&r->search, &p->nearest, p->exact);
+	return WW_OK;
 }
 
 /* The model's answer, and in place of its calls those of the first trial.  Its tokens are not handed on: the message is
@@ -319,7 +323,7 @@ static int planner_next(struct ww_policy *self, const struct ww_ask *ask, struct
 	}
 	const struct pl_result *last = build_last(&r);
 	pl_search_init(&r.search, &r.first, last, r.cuda);
-	take_proposal(p, &r, last, first_said(msgs, n));
+	WW_TRY(take_proposal(p, &r, last, first_said(msgs, n), err));
 	replay_verdicts(&r, msgs, n);
 	rc = r.search.done ? finish(&r, out, err) : next_trial(&r, out, err);
 out:
@@ -362,7 +366,7 @@ int ww_planner_explain(const char *how, const struct ww_message *msgs, size_t n,
 		goto out;
 	const struct pl_result *last = build_last(&r);
 	pl_search_init(&r.search, &r.first, last, r.cuda);
-	take_proposal(&fresh, &r, last, first_said(msgs, n));
+	WW_TRY(take_proposal(&fresh, &r, last, first_said(msgs, n), err));
 	for (size_t i = 0; i < n && !r.search.done && !explain_trial(&r, device_text, plan_text, out); i++) {
 		while (i < n && !is_verdict(&msgs[i]))
 			i++;

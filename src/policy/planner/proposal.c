@@ -18,13 +18,14 @@ static int index_at(const char *p, size_t n)
 	return *p == 'i' && digits && digits < 6 && (1 + digits == n || p[1 + digits] == '_') ? atoi(p + 1) : -1;
 }
 
-void pl_renumber(struct ww_str *out, const char *text)
+enum ww_rc pl_renumber(struct ww_str *out, const char *text, struct ww_err *err)
 {
 	static const char word[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
-	ww_auto_free int *name = calloc(MOST_INDICES, sizeof(*name));
+	ww_auto_free int *name = NULL;
 	int n = 0;
 
-	for (const char *p = text; name && *p;) {
+	WW_CHECK(WW_NEW(name, MOST_INDICES, err));
+	for (const char *p = text; *p;) {
 		size_t len = strspn(p, word);
 		int i = len ? index_at(p, len) : -1;
 		if (i >= 0) {
@@ -35,6 +36,7 @@ void pl_renumber(struct ww_str *out, const char *text)
 		ww_str_add(out, p + skipped, (len ? len : 1) - skipped);
 		p += len ? len : 1;
 	}
+	return WW_OK;
 }
 
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
@@ -79,12 +81,17 @@ struct lines {
 
 static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-static void split(struct lines *l, const char *text)
+static void release_lines(struct lines *l)
 {
-	*l = (struct lines){ .text = WW_STR_INIT(TEXT_MAX) };
-	pl_renumber(&l->text, text);
-	l->at = calloc(l->text.len + 1, sizeof(*l->at));
-	for (char *p = l->text.p, *end; l->at && p && *p; p = end) {
+	free(l->at);
+	ww_str_release(&l->text);
+}
+
+static enum ww_rc split(struct lines *l, const char *text, struct ww_err *err)
+{
+	WW_CHECK(pl_renumber(&l->text, text, err));
+	WW_CHECK(WW_NEW(l->at, l->text.len + 1, err));
+	for (char *p = l->text.p, *end; p && *p; p = end) {
 		end = p + strcspn(p, "\n");
 		if (*end)
 			*end++ = 0;
@@ -92,25 +99,22 @@ static void split(struct lines *l, const char *text)
 	}
 	if (l->n)
 		qsort(l->at, l->n, sizeof(*l->at), by_text);
+	return WW_OK;
 }
 
-int pl_text_distance(const char *a, const char *b)
+enum ww_rc pl_text_distance(const char *a, const char *b, int *n, struct ww_err *err)
 {
-	struct lines x, y;
+	WW_AUTO(release_lines) struct lines x = { .text = WW_STR_INIT(TEXT_MAX) }, y = { .text = WW_STR_INIT(TEXT_MAX) };
 	size_t i = 0, k = 0;
-	int n = 0;
 
-	split(&x, a);
-	split(&y, b);
+	*n = 0;
+	WW_CHECK(split(&x, a, err));
+	WW_CHECK(split(&y, b, err));
 	while (i < x.n || k < y.n) {
 		int c = i == x.n ? 1 : k == y.n ? -1 : strcmp(x.at[i], y.at[k]);
-		n += c != 0;
+		*n += c != 0;
 		i += c <= 0;
 		k += c >= 0;
 	}
-	free(x.at);
-	free(y.at);
-	ww_str_release(&x.text);
-	ww_str_release(&y.text);
-	return n;
+	return WW_OK;
 }

@@ -12,9 +12,9 @@ struct pl_proposal {
 
 /* Texts that differ in the numbers of their indices (i27) alone become equal: they count from 0, in the order in which
  * they occur.  Another name for each, so it is the same program. */
-void pl_renumber(struct ww_str *out, const char *text);
+enum ww_rc pl_renumber(struct ww_str *out, const char *text, struct ww_err *err) WW_MUST_CHECK;
 /* The files of an answer in the compact form: blocks of code that begin with ``` and a file's name. */
 void pl_proposal_read(struct pl_proposal *p, const char *answer, int cuda);
 void pl_proposal_release(struct pl_proposal *p);
-/* How many lines of both texts, in any order, have no equal in the other; indices are renumbered. */
-int pl_text_distance(const char *a, const char *b);
+/* *n: how many lines of both texts, in any order, have no equal in the other; indices are renumbered. */
+enum ww_rc pl_text_distance(const char *a, const char *b, int *n, struct ww_err *err) WW_MUST_CHECK;

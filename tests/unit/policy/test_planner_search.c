@@ -6,6 +6,10 @@
 
 #include "policy/planner/proposal.h"
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 enum { MAX_MSGS = 400 };
 
 struct talk {
@@ -316,6 +320,13 @@ static void test_convolutions_try_the_library(void **state)
 	graph_name = "example_softmax.json", graph_target = "cpu";
 }
 
+static void renumber(struct ww_str *out, const char *text)
+{
+	struct ww_err err = WW_ERR_INIT;
+
+	assert_int_equal(pl_renumber(out, text, &err), WW_OK);
+}
+
 /* ---- A model proposes -------------------------------------------------------------------------------------------- */
 
 static double proposal_us[3]; /* of the first trials; later ones take 100 */
@@ -335,7 +346,7 @@ static char *answer_of_trial(int nth)
 	for (int i = 0; i < 2; i++) {
 		json_t *args = json_loads(i ? first_kernels(&t, nth) : nth_plan(&t, nth), 0, NULL);
 		ww_str_addf(&s, "```%s\n", names[i]);
-		pl_renumber(&s, ww_json_str(args, "text", ""));
+		renumber(&s, ww_json_str(args, "text", ""));
 		ww_str_adds(&s, "```\n");
 		json_decref(args);
 	}
@@ -405,7 +416,7 @@ static void test_a_proposal_of_ours_is_the_first_trial(void **state)
 	for (int i = 0; i < p.trials - 1; i++) {
 		struct ww_str s = WW_STR_INIT(1 << 20);
 		json_auto_t *args = json_loads(first_kernels(&p.t, i), 0, NULL);
-		pl_renumber(&s, ww_json_str(args, "text", ""));
+		renumber(&s, ww_json_str(args, "text", ""));
 		found |= strstr(first, s.p) != NULL;
 		ww_str_release(&s);
 	}
@@ -435,7 +446,7 @@ static void test_a_proposal_of_its_own_stands_beside_the_search(void **state)
 	assert_true(says(&p, "the planner's version of it"));
 	struct ww_str s = WW_STR_INIT(1 << 20);
 	json_t *args = json_loads(first_kernels(&p.t, 0), 0, NULL);
-	pl_renumber(&s, ww_json_str(args, "text", ""));
+	renumber(&s, ww_json_str(args, "text", ""));
 	assert_non_null(strstr(trial, s.p)); /* the knobs that it was made of */
 	ww_str_release(&s);
 	json_decref(args);
@@ -516,17 +527,45 @@ static void test_which_models_propose(void **state)
 	talk_release(&t);
 }
 
+static int distance(const char *a, const char *b)
+{
+	struct ww_err err = WW_ERR_INIT;
+	int n;
+
+	assert_int_equal(pl_text_distance(a, b, &n, &err), WW_OK);
+	return n;
+}
+
+/* Texts that could not be renumbered are not equal: the caller is told. */
+static void test_distance_without_memory(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	int n, status;
+
+	(void)state;
+	pid_t pid = fork();
+	if (!pid) {
+		setrlimit(RLIMIT_AS, &(struct rlimit){ 1, 1 });
+		while (malloc(100000)) /* what the heap still holds */
+			;
+		_exit(pl_text_distance("a", "b", &n, &err) != WW_ERR_NOMEM);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 static void test_distance_and_numbers(void **state)
 {
+	struct ww_err err = WW_ERR_INIT;
 	struct ww_str s = WW_STR_INIT(1000);
 
 	(void)state;
-	pl_renumber(&s, "i7 = i3 + i7_0; int i12x, xi3, i3;");
+	assert_int_equal(pl_renumber(&s, "i7 = i3 + i7_0; int i12x, xi3, i3;", &err), WW_OK);
 	assert_string_equal(s.p, "i0 = i1 + i0_0; int i12x, xi3, i1;");
 	ww_str_release(&s);
-	assert_int_equal(pl_text_distance("a\nb\ni5\n", "b\ni9\na\n"), 0);
-	assert_int_equal(pl_text_distance("a\nb\n", "a\nc\nc\n"), 3);
-	assert_int_equal(pl_text_distance("", "x"), 1);
+	assert_int_equal(distance("a\nb\ni5\n", "b\ni9\na\n"), 0);
+	assert_int_equal(distance("a\nb\n", "a\nc\nc\n"), 3);
+	assert_int_equal(distance("", "x"), 1);
 }
 
 /* What stands behind "planner:" is checked before anything starts. */
@@ -551,7 +590,7 @@ int main(void)
 		cmocka_unit_test(test_a_proposal_of_ours_is_the_first_trial),
 		cmocka_unit_test(test_a_proposal_of_its_own_stands_beside_the_search),
 		cmocka_unit_test(test_replies_after_a_proposal_repeat), cmocka_unit_test(test_which_models_propose),
-		cmocka_unit_test(test_distance_and_numbers) };
+		cmocka_unit_test(test_distance_and_numbers), cmocka_unit_test(test_distance_without_memory) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
