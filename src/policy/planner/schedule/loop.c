@@ -36,7 +36,9 @@ void pl_red_element(const struct kern *k, int i, const struct ix **idx)
 
 /* ---- The lane ---------------------------------------------------------------------------------------------------- */
 
-/* Places that are read along memory by the columns, and by the rows; near: by rows at most 8 elements apart. */
+enum { SECTOR = 8 }; /* floats that memory is read by: 32 bytes */
+
+/* Places that are read along memory by the columns, and by the rows; near: by rows at most SECTOR elements apart. */
 struct lines {
 	double col, row, near;
 };
@@ -67,6 +69,10 @@ static int runs_along(struct pl *pl, const struct ix *off, const struct ix_atom 
 	return ix_affine(pl, off, v, &coef, &rest) && ix_is(coef, 1);
 }
 
+/* cuda: lanes so many floats apart share sectors: two lanes or more each of them, or some lanes where the distance is
+ * odd.  At an even distance beyond half a sector a lane reads vectors along the columns instead. */
+static int shares_sectors(int64_t distance) { return distance <= SECTOR / 2 || (distance < SECTOR && distance % 2); }
+
 static void count_lines(
 	struct pl *pl, const struct kern *k, const struct ix *off, const struct ix_atom *lane, struct lines *l)
 {
@@ -76,10 +82,9 @@ static void count_lines(
 	if (ix_affine(pl, off, k->col[k->n_col - 1], &coef, &rest) && ix_is(coef, 1))
 		l->col += places(k, off);
 	if (ix_affine(pl, off, lane, &coef, &rest) &&
-		(cuda ? !ix_is(coef, 0) && (ix_num(coef) <= 4 || ix_num(coef) == 5 || ix_num(coef) == 7)
-			  : ix_is(coef, 1))) /* cuda: lanes share sectors, of which no vector could be read */
+		(cuda ? !ix_is(coef, 0) && shares_sectors(ix_num(coef)) : ix_is(coef, 1)))
 		l->row += places(k, off);
-	if (ix_affine(pl, off, lane, &coef, &rest) && ix_num(coef) >= 1 && ix_num(coef) <= 8)
+	if (ix_affine(pl, off, lane, &coef, &rest) && ix_num(coef) >= 1 && ix_num(coef) <= SECTOR)
 		l->near += places(k, off);
 }
 
