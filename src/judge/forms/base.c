@@ -32,13 +32,15 @@ enum ww_rc ww_form_base_open(
 	struct ww_candidate_answer a;
 	struct ww_run_result res;
 	uint64_t start = ww_now_ns();
+	int loose[WW_MAX_OUTPUTS];
 	enum ww_rc rc;
 
 	memset(info, 0, sizeof(*info));
 	snprintf(info->device_method, sizeof(info->device_method), "clock");
 	ww_candidate_answer_init(&a);
 	ww_form_base_close(t, b);
-	WW_TRY(ww_form_attach(t, 0, &t->form_base[b], &a, err));
+	ww_form_loose(t, loose);
+	WW_TRY(ww_form_attach(t, loose, 0, &t->form_base[b], &a, err));
 	WW_TRY(ww_candidate_ask(t->form_base[b],
 		json_pack("{s:s, s:s, s:s}", "request", "setup", "form", "task", "compile", ww_baseline_name(b)), NULL, 0,
 		COMPILE_LIMIT_S, &a, &res, err));

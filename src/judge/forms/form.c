@@ -113,8 +113,9 @@ static int shares_in_task(const json_t *graph, const json_t *output)
 	return 1; /* an input, or one of several results */
 }
 
-static int add_rows(
-	json_t *rows, const json_t *graph, const char *lists, const char *role, const struct ww_ref_buffers *b, int at)
+/* loose: of outputs, shares_in_task() of each; NULL: of other roles. */
+static int add_rows(json_t *rows, const json_t *graph, const char *lists, const char *role, const int *loose,
+	const struct ww_ref_buffers *b, int at)
 {
 	const json_t *list = json_object_get(graph, lists);
 	size_t i;
@@ -123,10 +124,9 @@ static int add_rows(
 		if (at >= b->n)
 			return at;
 		json_array_append_new(rows,
-			json_pack("{s:s, s:b, s:s, s:O, s:O, s:O, s:I}", "role", role, "loose",
-				!strcmp(role, "output") && shares_in_task(graph, x), "name", ww_json_str(x, "name", ""), "dtype",
-				json_object_get(x, "dtype"), "sizes", json_object_get(x, "sizes"), "strides",
-				json_object_get(x, "strides"), "alloc_bytes", (json_int_t)b->b[at].alloc_bytes));
+			json_pack("{s:s, s:b, s:s, s:O, s:O, s:O, s:I}", "role", role, "loose", loose && loose[i], "name",
+				ww_json_str(x, "name", ""), "dtype", json_object_get(x, "dtype"), "sizes", json_object_get(x, "sizes"),
+				"strides", json_object_get(x, "strides"), "alloc_bytes", (json_int_t)b->b[at].alloc_bytes));
 		at++;
 	}
 	return at;
@@ -577,14 +577,21 @@ static uint64_t memory_for(const struct ww_judge_task *t)
 	return 2 * 1024 * (uint64_t)peak_kib + (2ull << 30);
 }
 
-static json_t *attach_request(struct ww_judge_task *t, uint64_t memory_bytes, struct ww_err *err)
+void ww_form_loose(const struct ww_judge_task *t, int loose[WW_MAX_OUTPUTS])
+{
+	for (int i = 0; i < t->facts.n_outputs; i++)
+		loose[i] = shares_in_task(t->graph, json_array_get(json_object_get(t->graph, "outputs"), (size_t)i));
+}
+
+static json_t *attach_request(
+	struct ww_judge_task *t, const int loose[WW_MAX_OUTPUTS], uint64_t memory_bytes, struct ww_err *err)
 {
 	json_t *q = NULL, *rows = json_array();
 	int at = 0;
 	if (ww_ref_origin(t->ref, &q, err) == WW_OK) {
-		at = add_rows(rows, t->graph, "inputs", "input", &t->buffers, 0);
-		at = add_rows(rows, t->graph, "params", "param", &t->buffers, at);
-		at = add_rows(rows, t->graph, "outputs", "output", &t->buffers, at);
+		at = add_rows(rows, t->graph, "inputs", "input", NULL, &t->buffers, 0);
+		at = add_rows(rows, t->graph, "params", "param", NULL, &t->buffers, at);
+		at = add_rows(rows, t->graph, "outputs", "output", loose, &t->buffers, at);
 	}
 	if (!q || at != t->buffers.n) {
 		if (q)
@@ -603,8 +610,8 @@ static json_t *attach_request(struct ww_judge_task *t, uint64_t memory_bytes, st
 	return q;
 }
 
-enum ww_rc ww_form_attach(
-	struct ww_judge_task *t, int landing, struct ww_candidate **out, struct ww_candidate_answer *a, struct ww_err *err)
+enum ww_rc ww_form_attach(struct ww_judge_task *t, const int loose[WW_MAX_OUTPUTS], int landing,
+	struct ww_candidate **out, struct ww_candidate_answer *a, struct ww_err *err)
 {
 	int fds[MAX_FDS + 1], own[MAX_FDS], n = 0, n_sent, local = -1;
 	struct ww_candidates *z;
@@ -618,7 +625,7 @@ enum ww_rc ww_form_attach(
 	WW_TRY(ww_candidate_new(&c, z, WW_CANDIDATE_CALLED | (on_cuda(t) ? WW_CANDIDATE_GPU : 0), err));
 	WW_TRY(collect_fds(t, landing, fds, own, &n, err));
 	ww_candidate_limit_memory(c, memory_for(t));
-	q = attach_request(t, ww_candidate_memory(c), err);
+	q = attach_request(t, loose, ww_candidate_memory(c), err);
 	if (!q) {
 		rc = err->rc;
 		goto out;
@@ -688,11 +695,10 @@ enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution
 		return WW_OK;
 	}
 	/* The buffers hold what the module was created with: parameters under other names are found by their values. */
-	for (int i = 0; i < s->t->facts.n_outputs; i++)
-		f->loose[i] = shares_in_task(s->t->graph, json_array_get(json_object_get(s->t->graph, "outputs"), (size_t)i));
+	ww_form_loose(s->t, f->loose);
 	WW_TRY(map_outputs(f, err));
 	WW_TRY(ww_session_draw(s->t, 1, 0, WW_REF_PARAMS_INIT, err));
-	WW_TRY(ww_form_attach(s->t, on_cuda(s->t), &f->c, &f->answer, err));
+	WW_TRY(ww_form_attach(s->t, f->loose, on_cuda(s->t), &f->c, &f->answer, err));
 	rc = ww_candidate_ask(f->c, q, &build, build >= 0, setup_limit_s(s->t->judge), &f->answer, &res, err);
 	q = NULL;
 	if (rc == WW_OK && res.kind == WW_RUN_OK) {

@@ -26,10 +26,13 @@ const struct ww_seen *ww_form_seen(const struct ww_session *s, int timed);
 void ww_form_describe(
 	const struct ww_run_result *res, const struct ww_candidate_answer *a, const char *stage, struct ww_str *diag);
 
+/* Of each output of the task: 1 where elements of the task's own output lie in one place, so that any layout will do.
+ */
+void ww_form_loose(const struct ww_judge_task *t, int loose[WW_MAX_OUTPUTS]);
 /* A fresh process on the task's inputs and parameters that has read nothing of a solution: what fails is ours.
  * `landing` (cuda): it also gets the judge's output buffers, for outputs that it cannot lend (lent.h). */
-enum ww_rc ww_form_attach(struct ww_judge_task *t, int landing, struct ww_candidate **out,
-	struct ww_candidate_answer *a, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_form_attach(struct ww_judge_task *t, const int loose[WW_MAX_OUTPUTS], int landing,
+	struct ww_candidate **out, struct ww_candidate_answer *a, struct ww_err *err) WW_MUST_CHECK;
 
 /* base.c: PyTorch's own module as a solution in its own process, called and timed as the candidate is.  Open compiles
  * and warms up (info as ww_ref_baseline() has it); call is one call on the current draw with cold caches. */
