@@ -381,12 +381,16 @@ static enum ww_rc add_paths(struct reader *r)
 static enum ww_rc add_all(struct reader *r)
 {
 	enum ww_rc rc = add_paths(r);
-	if (rc == WW_OK && !r->d->count)
-		rc = ww_err_set(r->err, WW_ERR_USAGE,
-			"the data holds nothing to learn (%lld files read, %lld sequences without a token "
-			"that has weight, %lld compacted conversations)",
-			(long long)r->d->files, (long long)r->d->empty, (long long)r->d->compacted);
-	return rc;
+	if (rc != WW_OK || r->d->count)
+		return rc;
+	ww_auto_str cut = WW_STR_INIT(256);
+	if (r->d->cut)
+		ww_str_addf(&cut, "; %lld were cut after %lld tokens: a longer `sequence` keeps what the assistant says",
+			(long long)r->d->cut, (long long)r->o->max_inputs);
+	return ww_err_set(r->err, WW_ERR_USAGE,
+		"the data holds nothing to learn (%lld files read, %lld sequences without a token that has weight, %lld compacted "
+		"conversations%s)",
+		(long long)r->d->files, (long long)r->d->empty, (long long)r->d->compacted, cut.p ? cut.p : "");
 }
 
 enum ww_rc ww_data_open(const struct ww_data_opts *o, struct ww_data **out, struct ww_err *err)

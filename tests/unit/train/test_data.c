@@ -231,6 +231,11 @@ static void unusable_data_is_refused_with_its_place(void **state)
 	put("only.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n");
 	assert_int_equal(open_with("only.jsonl", 99, 0, &d, &err), WW_ERR_USAGE);
 	assert_non_null(strstr(err.msg, "nothing to learn"));
+	put("long.jsonl",
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"what is it that I want to know\"},"
+		"{\"role\":\"assistant\",\"content\":\"that\"}]}\n");
+	assert_int_equal(open_with("long.jsonl", 10, 0, &d, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "1 were cut after 10 tokens: a longer `sequence`"));
 	struct ww_data_opts o = { .paths = "bad.jsonl", .max_inputs = 10, .config = &config };
 	assert_int_equal(ww_data_open(&o, &d, &err), WW_ERR_USAGE);
 	assert_non_null(strstr(err.msg, "tokenizer"));
