@@ -228,7 +228,16 @@ class Task:
                 raise Refuse("task", f"{self.name}: the integer argument {x} does not fit 64 bits")
 
     def _model(self, seed):
-        model = self._made_on_device("Model(...)", seed, lambda: source.construct(self.module.Model, self._init))
+        try:
+            model = self._made_on_device("Model(...)", seed, lambda: source.construct(self.module.Model, self._init))
+        except Refuse as e:
+            if not isinstance(self._init, dict) and any(isinstance(x, dict) for x in self._init):
+                raise Refuse(
+                    e.kind,
+                    f"{self.name}: get_init_inputs() returns a list that holds a dict, which is one argument of Model; "
+                    f"return the dict itself where it names the arguments ({e})",
+                )
+            raise
         if not isinstance(model, torch.nn.Module):
             raise Refuse("task", f"{self.name}: Model is no torch.nn.Module")
         return model.to(self.device)

@@ -1085,6 +1085,20 @@ def weight_norm_and_parametrizations_are_drawn():
 # ---- Refusals that need no file of their own
 
 @test
+def a_dict_in_a_list_is_one_argument():
+    source = ("import torch\nclass Model(torch.nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
+              "        self.fc = torch.nn.Linear(width, width)\n    def forward(self, x):\n        return self.fc(x)\n"
+              "def get_inputs():\n    return [torch.randn(2, 4)]\ndef get_init_inputs():\n    return %s\n")
+    Task(source % "{'width': 4}", "test.py", 3, TARGET)
+    try:
+        Task(source % "[{'width': 4}]", "test.py", 3, TARGET)
+    except Refuse as e:
+        assert e.kind == "task" and "return the dict itself" in str(e), e
+        return
+    raise AssertionError("was not refused")
+
+
+@test
 def refusals():
     refused("random", "return x + torch.randn(8)")
     refused("where that is dropout, give it training=self.training and end Model.__init__ with self.eval()",
