@@ -38,11 +38,12 @@ void ww_run_dir_close(struct ww_run_dir *r)
 	free(r->log_path);
 }
 
-/* Keys that may change between a run and its resumption: they do not touch a single bit of the weights. */
+/* Keys that may change between a run and its resumption: they do not touch a single bit of the weights.  What `device`
+ * touches is compared by its arithmetic. */
 static int may_change(const char *key)
 {
 	static const char *const keys[] = { "output", "memory", "keep-layers", "checkpoint-every", "keep-checkpoints",
-		"max-skips", "other-arithmetic" };
+		"max-skips", "other-arithmetic", "device" };
 	for (size_t i = 0; i < WW_ARRAY_LEN(keys); i++)
 		if (!strcmp(keys[i], key))
 			return 1;

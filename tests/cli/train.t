@@ -192,6 +192,13 @@ ok(code == 0 and run["arithmetic"]["kernels"] == "base" and [a["kernels"] for a 
     "base"] and len(log_of("moved")) == 24,
    "with --other-arithmetic the run goes on, and run.json tells it", (err, run))
 
+name = recipe("onto_ref", steps=2, warmup=0, sequence=64, step_tokens=64)
+train(name)
+code, _, err = train(name, "--device", "ref", "--steps", "2")
+again, _, more = train(name, "--device", "ref", "--other-arithmetic")
+ok(code == 2 and 'begun with device "' in err and 'here it is "ref"' in err and "other-arithmetic" in err and again == 0,
+   "so it is with another device that the recipe or the command line names", (err, more))
+
 # ---- what changes no bit, and what may change the last ones
 code, _, err = train(recipe("other", keep_layers=1))
 ok(code == 0 and state_of("other") == whole, "layers computed again: the same bits", err)
