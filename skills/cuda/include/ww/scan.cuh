@@ -35,6 +35,20 @@ template <int OP, int WIDTH = 32> __device__ __forceinline__ float warp_scan(flo
 	return v;
 }
 
+/* A vector of elements, and what its store will read; the identity where there are none. */
+template <int OP, int VEC, class F, class... At>
+__device__ __forceinline__ void scan_load(bool there, const F &f, float (&v)[VEC], ahead<F, VEC> &r, At... place)
+{
+	if (there) {
+		f.template load<VEC>(place..., v);
+		r.fetch(f, place...);
+	} else {
+#pragma unroll
+		for (int i = 0; i < VEC; i++)
+			v[i] = op_identity<OP>();
+	}
+}
+
 /* Rows of a warp or less, 128 / TPR a block: nothing but shuffles. */
 template <int OP, int TPR, int VEC, int CHUNKS, class F>
 __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, const F &f)
@@ -50,14 +64,7 @@ __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, 
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			const long long c = base + (j * TPR + t) * VEC;
-			if (row < rows && c < cols) {
-				f.template load<VEC>(row, c, v[j]);
-				r[j].fetch(f, row, c);
-			} else {
-#pragma unroll
-				for (int i = 0; i < VEC; i++)
-					v[j][i] = op_identity<OP>();
-			}
+			scan_load<OP, VEC>(row < rows && c < cols, f, v[j], r[j], row, c);
 		}
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
@@ -96,14 +103,7 @@ __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			long long c = base + ((long long)j * TPR + threadIdx.x) * VEC;
-			if (c < cols) {
-				f.template load<VEC>(row, c, v[j]);
-				r[j].fetch(f, row, c);
-			} else {
-#pragma unroll
-				for (int i = 0; i < VEC; i++)
-					v[j][i] = op_identity<OP>();
-			}
+			scan_load<OP, VEC>(c < cols, f, v[j], r[j], row, c);
 		}
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
@@ -188,16 +188,8 @@ __device__ __forceinline__ void scan_mid(long long outer, long long len, long lo
 		ahead<F, VEC> r[depth];
 
 #pragma unroll
-		for (int d = 0; d < depth; d++) {
-			if (d < mine) {
-				f.template load<VEC>(o, first + d, i, v[d]);
-				r[d].fetch(f, o, first + d, i);
-			} else {
-#pragma unroll
-				for (int k = 0; k < VEC; k++)
-					v[d][k] = op_identity<OP>();
-			}
-		}
+		for (int d = 0; d < depth; d++)
+			scan_load<OP, VEC>(d < mine, f, v[d], r[d], o, first + d, i);
 #pragma unroll
 		for (int d = 1; d < depth; d++)
 #pragma unroll

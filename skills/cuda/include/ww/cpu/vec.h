@@ -396,22 +396,15 @@ WW_FN void ww_store_16bit(uint16_t *p, __m256i h, int n)
 	else
 		_mm256_mask_storeu_epi16(p, ww_vm_first(n), h);
 }
-WW_FN ww_vf ww_vf_load_f16_where(const uint16_t *p, ww_vm m)
-{
-	return (ww_vf)_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(m, p));
-}
-WW_FN ww_vf ww_vf_load_bf16_where(const uint16_t *p, ww_vm m)
-{
-	return (ww_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m, p)), 16);
-}
-WW_FN ww_vf ww_vf_load_f16(const uint16_t *p, int n) { return (ww_vf)_mm512_cvtph_ps(ww_load_16bit(p, n)); }
+WW_FN ww_vf ww_vf_of_f16(__m256i h) { return (ww_vf)_mm512_cvtph_ps(h); }
+WW_FN ww_vf ww_vf_of_bf16(__m256i h) { return (ww_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16); }
+WW_FN ww_vf ww_vf_load_f16(const uint16_t *p, int n) { return ww_vf_of_f16(ww_load_16bit(p, n)); }
+WW_FN ww_vf ww_vf_load_bf16(const uint16_t *p, int n) { return ww_vf_of_bf16(ww_load_16bit(p, n)); }
+WW_FN ww_vf ww_vf_load_f16_where(const uint16_t *p, ww_vm m) { return ww_vf_of_f16(_mm256_maskz_loadu_epi16(m, p)); }
+WW_FN ww_vf ww_vf_load_bf16_where(const uint16_t *p, ww_vm m) { return ww_vf_of_bf16(_mm256_maskz_loadu_epi16(m, p)); }
 WW_FN void ww_vf_store_f16(uint16_t *p, ww_vf v, int n)
 {
 	ww_store_16bit(p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), n);
-}
-WW_FN ww_vf ww_vf_load_bf16(const uint16_t *p, int n)
-{
-	return (ww_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(ww_load_16bit(p, n)), 16);
 }
 /* Rounded to even as ww_bf16_of_f32(); vcvtneps2bf16 would make zeros of denormals. */
 WW_FN void ww_vf_store_bf16(uint16_t *p, ww_vf v, int n)
@@ -424,24 +417,18 @@ WW_FN void ww_vf_store_bf16(uint16_t *p, ww_vf v, int n)
 #else
 WW_VF_CONVERT(bf16, uint16_t, ww_f32_of_bf16, ww_bf16_of_f32)
 WW_VF_CONVERT(f16, uint16_t, ww_f32_of_f16, ww_f16_of_f32)
-WW_FN ww_vf ww_vf_load_f16_where(const uint16_t *p, ww_vm m)
-{
-	ww_vf v = ww_vf_zero();
-
-	for (int i = 0; i < WW_VL; i++)
-		if (ww_vm_lane(m, i))
-			v[i] = ww_f32_of_f16(p[i]);
-	return v;
-}
-WW_FN ww_vf ww_vf_load_bf16_where(const uint16_t *p, ww_vm m)
-{
-	ww_vf v = ww_vf_zero();
-
-	for (int i = 0; i < WW_VL; i++)
-		if (ww_vm_lane(m, i))
-			v[i] = ww_f32_of_bf16(p[i]);
-	return v;
-}
+#define WW_VF_WHERE(T) \
+	WW_FN ww_vf ww_vf_load_##T##_where(const uint16_t *p, ww_vm m) \
+	{ \
+		ww_vf v = ww_vf_zero(); \
+		for (int i = 0; i < WW_VL; i++) \
+			if (ww_vm_lane(m, i)) \
+				v[i] = ww_f32_of_##T(p[i]); \
+		return v; \
+	}
+WW_VF_WHERE(f16)
+WW_VF_WHERE(bf16)
+#undef WW_VF_WHERE
 #endif
 WW_VF_CONVERT(f64, double, (float), (double))
 WW_VF_CONVERT(i64, int64_t, (float), (int64_t))
