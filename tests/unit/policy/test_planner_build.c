@@ -668,8 +668,8 @@ static void test_einsum_spellings(void **state)
 	}
 }
 
-/* x (m, k) times the transpose of w (n, k), then relu. */
-static json_t *product(const char *dtype, int m, int n, int k)
+/* x (m, k) times the transpose of w (n, k), then relu; `result` is the output. */
+static json_t *product(const char *dtype, int m, int n, int k, const char *result)
 {
 	char text[2000];
 
@@ -680,8 +680,8 @@ static json_t *product(const char *dtype, int m, int n, int k)
 		"\"out\":[{\"dtype\":\"%s\",\"sizes\":[%d,%d],\"strides\":[%d,1]}]},"
 		"{\"name\":\"relu\",\"op\":\"aten.relu.default\",\"args\":[{\"ref\":\"linear\"}],"
 		"\"out\":[{\"dtype\":\"%s\",\"sizes\":[%d,%d],\"strides\":[%d,1]}]}],"
-		"\"outputs\":[{\"ref\":\"relu\",\"dtype\":\"%s\",\"sizes\":[%d,%d],\"strides\":[%d,1]}]}",
-		dtype, m, k, k, dtype, n, k, k, dtype, m, n, n, dtype, m, n, n, dtype, m, n, n);
+		"\"outputs\":[{\"ref\":\"%s\",\"dtype\":\"%s\",\"sizes\":[%d,%d],\"strides\":[%d,1]}]}",
+		dtype, m, k, k, dtype, n, k, k, dtype, m, n, n, dtype, m, n, n, result, dtype, m, n, n);
 	return json_loads(text, 0, NULL);
 }
 
@@ -693,16 +693,22 @@ static void test_forms_of_products(void **state)
 		int m, n, k;
 		const char *with, *without;
 		int pads; /* operands that are copied to aligned rows */
-	} want[] = { { "float32", 512, 128, 256, "ww_recipe_gemm_mma(p", "ww_recipe_split(p", 0 },
-		{ "float32", 4096, 4096, 4096, "ww_recipe_gemm3(p", "ww_recipe_gemm_mma(p", 0 },
-		{ "float32", 262144, 128, 128, "ww_recipe_gemm_mma(p", "ww_recipe_split(p", 0 },
-		{ "bfloat16", 13381, 467, 257, "ww_recipe_gemm16(p", "library", 2 },
-		{ "bfloat16", 13381, 467, 256, "ww_recipe_gemm16(p", "library", 0 },
-		{ "float16", 127, 64, 67, "ww_recipe_gemm_mma(p", "ww_recipe_pad(p", 0 } };
+		const char *result;
+	} want[] = { { "float32", 512, 128, 256, "ww_recipe_gemm_mma(p", "ww_recipe_split(p", 0, "relu" },
+		{ "float32", 4096, 4096, 4096, "ww_recipe_gemm3(p", "ww_recipe_gemm_mma(p", 0, "relu" },
+		{ "float32", 262144, 128, 128, "ww_recipe_gemm_mma(p", "ww_recipe_split(p", 0, "relu" },
+		{ "bfloat16", 13381, 467, 257, "ww_recipe_gemm16(p", "library", 2, "relu" },
+		{ "bfloat16", 13381, 467, 256, "ww_recipe_gemm16(p", "library", 0, "relu" },
+		{ "float16", 127, 64, 67, "ww_recipe_gemm_mma(p", "ww_recipe_pad(p", 0, "relu" },
+		/* few columns or a short K are not the library's; measured: bench/results/products.md */
+		{ "float32", 393728, 16, 24, "ww_recipe_gemm_mma(p", "library", 0, "linear" },
+		{ "float16", 477, 2, 1272, "ww_recipe_gemm_mma(p", "library", 0, "linear" },
+		{ "float32", 93184, 208, 104, "ww_recipe_gemm3(p", "library", 0, "linear" },
+		{ "float32", 18089, 448, 64, "ww_recipe_gemm_mma(p", "library", 0, "linear" } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
-		json_t *g = product(want[i].dtype, want[i].m, want[i].n, want[i].k);
+		json_t *g = product(want[i].dtype, want[i].m, want[i].n, want[i].k, want[i].result);
 		struct pl_result r;
 
 		assert_non_null(g);
@@ -895,6 +901,8 @@ static void test_work_is_not_repeated(void **state)
 		/* of 16 bits no sum is rounded before its bias is added; a residual whose sizes are named otherwise is added */
 		{ "gated_half.json", "k0  gemm: linear, relu\n *   k1  gemm: linear_1, mul\n *   k2  gemm: linear_2, add\n */",
 			"" },
+		/* an operand that two products need in another order is copied once */
+		{ "gated_across.json", "k0  pointwise: linear\n *   k1  gemm: linear\n *   k2  gemm: ", "" },
 		/* a product's functor knows a row that is looked up only behind its loads of vectors: scalars */
 		{ "gathered_residual.json", "k0  gemm: ", "= p_e_weight[" },
 		/* pairs of rows by a product, as PyTorch; of a tensor with itself by differences */

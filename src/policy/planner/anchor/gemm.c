@@ -152,12 +152,16 @@ static double moved_us(double bytes) { return bytes / 3e6; }
 /* Multiply-adds a microsecond and SM of gemm3 and gemm16. */
 static double rate(int half) { return half ? 2.2e6 : 850e3; }
 
-/* Products in tiles of 128 x cols: a start and an end, which scales make longer, and the multiply-adds. */
+/* K of gemm3, which takes 32 at a time. */
+static double in_steps(const struct estimate *e) { return 32 * ceil(e->k / 32); }
+
+/* Products in tiles of 128 x cols: a start and an end, which scales make longer, and the multiply-adds.  3 us of a
+ * tile of gemm3: with 4 it lost to the library and to gemm_mma where it is faster (bench/results/products.md). */
 static double tiled_us(const struct estimate *e, double cols, int half)
 {
 	double tiles = ceil(e->m / 128) * ceil(e->n / cols) * e->batch;
 
-	return ceil(tiles / e->sms) * cols * ((half ? 2. : 4.) / 128 + 128 * e->k / rate(half));
+	return ceil(tiles / e->sms) * cols * ((half ? 2. : 3.) / 128 + 128 * (half ? e->k : in_steps(e)) / rate(half));
 }
 
 /* Columns of a tile of gemm3 or gemm16: those of which all tiles take least, the widest of equals. */
@@ -178,10 +182,38 @@ static int best_bn(const struct estimate *e, int half)
 	return best;
 }
 
-/* turned: operands that do not lie along k. */
-static double split_us(const struct estimate *e, int turned)
+/* Products of more than 32 rows and columns that read operand `which` too, at the same strides: it is split once. */
+static int readers(const struct pl *pl, const struct anchor *sp, int which)
 {
-	return LAUNCH_US * (3 + 2 * turned) + moved_us(8 * e->batch * (e->m + e->n) * e->k) + tiled_us(e, best_bn(e, 0), 0);
+	const struct operand *o = &sp->in[which];
+	int n = 0;
+
+	for (int i = 0; i < pl->n_anchor; i++) {
+		const struct anchor *a = pl->anchor[i];
+		const struct operand *p = &a->in[which];
+		int same = a->kind == S_GEMM && p->val == o->val && p->rank == o->rank &&
+			ix_num(a->out->size[a->gemm.n_batch]) > 32 && ix_num(a->out->size[a->gemm.n_batch + 1]) > 32;
+
+		for (int d = 0; same && d < o->rank; d++)
+			same = ix_same(p->stride[d], o->stride[d]);
+		n += same;
+	}
+	return n ? n : 1;
+}
+
+/* Operands that do not lie along k take one launch more.  Where columns are odd, 0.26 us more for each MB of the
+ * result. */
+static double split_us(const struct pl *pl, const struct anchor *sp, const struct estimate *e, int along)
+{
+	double us = LAUNCH_US + tiled_us(e, best_bn(e, 0), 0);
+
+	for (int i = 0; i < 2; i++) {
+		int turned = !along && !ix_is(sp->in[i].stride[sp->gemm.n_batch + 1 - i], 1);
+		double rows = e->batch * (i ? e->n : e->m);
+
+		us += (LAUNCH_US * (1 + turned) + moved_us(4 * rows * (e->k + in_steps(e)))) / readers(pl, sp, i);
+	}
+	return us + (fmod(e->n, 2) ? 0.26e-6 * 4 * e->batch * e->m * e->n : 0);
 }
 
 static double half_us(const struct estimate *e)
@@ -239,14 +271,35 @@ static int library_dt(const struct anchor *sp)
 	return pl_is_half(sp->out->dt) && !sp->out->result ? WW_F32 : sp->out->dt;
 }
 
-/* bare: nothing follows.  Of 16-bit operands that are not aligned cuBLAS makes a tenth as much. */
+/* Rows or columns of cuBLAS's fp32 tiles: few cost as much as 38. */
+static double in_tiles(double n) { return n <= 32 ? 38 : 64 * ceil(n / 64); }
+
+/* fp32 on plain cores: a start of each tile worth 40 of K, and few tiles leave SMs idle, but that
+ * a long K is parted. */
+static double plain_us(const struct estimate *e)
+{
+	double tiles = ceil(e->m / 64) * ceil(e->n / 64) * e->batch * fmax(1, floor(e->k / 4096));
+	double us = e->batch * in_tiles(e->m) * in_tiles(e->n) * (e->k + 40) / 25.5e6;
+
+	return (fmin(e->m, e->n) <= 32 ? 8 : 4.5) + us * fmin(1.8, fmax(1, e->sms / tiles));
+}
+
+/* 16 bits on tensor cores.  Rows that 16 bytes do not divide: steps of K follow each other; of an operand, a tenth of
+ * the multiply-adds; of the result, half. */
+static double tensor_us(const struct anchor *sp, const struct estimate *e)
+{
+	int read = vector_of(sp, 0) == 8 && vector_of(sp, 1) == 8, aligned = read && fmod(e->n, 8) == 0;
+	double us = e->batch * e->m * e->n * e->k / (aligned ? 320e6 : read ? 160e6 : 28e6);
+
+	return 2.5 + fmax(us, aligned ? 0 : e->k * 6e-3);
+}
+
+/* bare: nothing follows. */
 static double library_us(const struct anchor *sp, const struct estimate *e, int bare)
 {
 	int bytes = pl_itemsize(in_dt(sp)), out = pl_itemsize(library_dt(sp));
-	double work = e->batch * e->m * e->n * e->k, result = e->batch * e->m * e->n;
-	double moved = bytes * e->batch * (e->m + e->n) * e->k + out * result;
-	int aligned = vector_of(sp, 0) * bytes == 16 && vector_of(sp, 1) * bytes == 16;
-	double us = bytes == 4 ? 4.5 + work / (e->batch > 1 ? 14e6 : 21e6) : 2.5 + work / (aligned ? 320e6 : 28e6);
+	double result = e->batch * e->m * e->n, moved = bytes * e->batch * (e->m + e->n) * e->k + out * result;
+	double us = bytes == 4 ? plain_us(e) : tensor_us(sp, e);
 
 	return fmax(us, LAUNCH_US + moved_us(moved)) +
 		(bare ? 0 : LAUNCH_US + moved_us((out + pl_itemsize(sp->out->dt)) * result));
@@ -258,7 +311,6 @@ static enum form best_form(struct pl *pl, const struct anchor *sp, int bare, int
 	struct estimate e = estimate(pl, sp);
 	double us, mma = INFINITY, tiled = INFINITY;
 	int half = in_dt(sp) != WW_F32, nb = sp->gemm.n_batch;
-	int turned = !ix_is(sp->in[0].stride[nb + 1], 1) + !ix_is(sp->in[1].stride[nb], 1);
 
 	for (int i = 0; i < 2; i++)
 		if (!one_stride(&sp->in[i], 0, nb)) {
@@ -268,13 +320,14 @@ static enum form best_form(struct pl *pl, const struct anchor *sp, int bare, int
 	if (pl->dev.cc >= 80)
 		mma = mma_us(sp, &e, 0);
 	if (pl->dev.cc == 90 && (!half || fits_gemm16(sp)))
-		tiled = half ? half_us(&e) + padding_us(sp, &e) : split_us(&e, turned);
+		tiled = half ? half_us(&e) + padding_us(sp, &e) : split_us(pl, sp, &e, 0);
 	us = fmin(mma, tiled);
 	*library = fits_library(sp) && library_us(sp, &e, bare) < us;
 	return us == INFINITY ? ANY : mma < tiled ? MMA : half ? HALF : SPLIT;
 }
 
-/* Unit stride along a row or a column, and one stride over all batches; or two where gemm_mma reads them. */
+/* Unit stride along a row or a column, and one stride over all batches; or two where gemm_mma reads them and takes less
+ * than copies (heads come in pairs) and what reads those. */
 static int fits(struct pl *pl, const struct anchor *s, int which, const struct operand *o)
 {
 	const struct ix *const *st = o->stride;
@@ -288,7 +341,8 @@ static int fits(struct pl *pl, const struct anchor *s, int which, const struct o
 	if (one_stride(o, 0, nb))
 		return 1;
 	return pl->target == WW_TARGET_CUDA && pl->dev.cc >= 80 && !pl_all_plain(pl) && one_stride(o, 0, nb - 1) &&
-		mma_us(s, &e, 1) < 12 + (in_dt(s) == WW_F32 ? split_us(&e, 0) : half_us(&e));
+		mma_us(s, &e, 1) < 2 * (LAUNCH_US + moved_us(2 * pl_itemsize(in_dt(s)) * e.batch * (which ? e.n : e.m) * e.k)) +
+			(in_dt(s) == WW_F32 ? split_us(pl, s, &e, 1) : half_us(&e));
 }
 
 /* Of 16 bits: our tiles, or none of the library. */

@@ -65,7 +65,7 @@ static const char *point_vector(struct pl *pl, const struct kern *k)
 }
 
 /* A block stays in its row.  Behind the row's end the last vector is read again and not stored, so that no load waits
- * for a comparison. */
+ * for a comparison; of the threads that a block may have it has as many as leave less than a warp behind each end. */
 static void print_point_by_row(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
@@ -87,10 +87,10 @@ static void print_point_by_row(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t{\n%s\t\tconst long long rows = %s, cols = %s / v;\n\t\tlong long chunks = ww_cdiv(cols, %d), u;\n\n"
 		"\t\tif (rows * chunks < 8LL * ww_device(p)->sm_count)\n\t\t\tchunks = ww_cdiv(cols, %d);\n"
 		"\t\tu = ww_cdiv(cols, chunks * %d);\n"
-		"\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_U\", u);\n\t\tww_define(p, \"@_BLOCK\", %d);\n"
-		"\t\tww_launch(p, \"@\", rows * ww_cdiv(cols, u * %d), 1, 1, %d, 1, 1);\n%s\t}\n",
-		pick_v(pl, k), rows, cols, l->unroll * l->threads, l->threads, l->threads, l->threads, l->threads, l->threads,
-		pl_plan_args(pl, k, "\t\t"));
+		"\t\tconst long long block = 32 * ww_cdiv(cols, 32 * chunks * u);\n\n"
+		"\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_U\", u);\n\t\tww_define(p, \"@_BLOCK\", block);\n"
+		"\t\tww_launch(p, \"@\", rows * ww_cdiv(cols, u * block), 1, 1, block, 1, 1);\n%s\t}\n",
+		pick_v(pl, k), rows, cols, l->unroll * l->threads, l->threads, l->threads, pl_plan_args(pl, k, "\t\t"));
 }
 
 static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)

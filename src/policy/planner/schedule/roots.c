@@ -97,6 +97,33 @@ static int by_strides(struct pl *pl, const struct anchor *s, int which, struct o
 	return 1;
 }
 
+/* Are both the same view of the same value? */
+static int views_alike(const struct val *a, const struct val *b)
+{
+	int same = a->kind == V_VIEW && b->kind == V_VIEW && a->dt == b->dt && a->rank == b->rank && a->last == b->last &&
+		!a->cond && !b->cond && a->arg[0]->rank == b->arg[0]->rank;
+
+	for (int d = 0; same && d < a->rank; d++)
+		same = ix_same(a->size[d], b->size[d]);
+	for (int d = 0; same && d < a->arg[0]->rank; d++)
+		same = ix_same(a->map[d], b->map[d]);
+	return same && (a->arg[0] == b->arg[0] || views_alike(a->arg[0], b->arg[0]));
+}
+
+/* A copy of v that another anchor reads (a gate and what it opens, of one input), or v. */
+static struct val *copied_before(struct pl *pl, struct val *v)
+{
+	for (int a = 0; !v->root && a < pl->n_anchor; a++)
+		for (int i = 0; i < pl->anchor[a]->n_in; i++) {
+			struct val *other = pl->anchor[a]->in[i].val;
+
+			if (other != v && other->root && other->root->contiguous && other->root->dt == v->dt &&
+				views_alike(other, v))
+				return other;
+		}
+	return v;
+}
+
 void pl_anchor_operands(struct pl *pl, struct anchor *s)
 {
 	for (int i = 0; i < s->n_in && !(pl_anchor_ops[s->kind]->fuses & FUSES_OPERAND); i++) {
@@ -107,6 +134,7 @@ void pl_anchor_operands(struct pl *pl, struct anchor *s)
 			continue;
 		if (v->root && (!v->root->contiguous || v->root->dt != v->dt)) /* a copy without gaps, in order, of its type */
 			v = pl_view(pl, v, v->rank, v->size, pl->place);
+		v = copied_before(pl, v);
 		pl_store_as_typed(pl, v, operand_of(pl, s));
 		o->buf = v->root;
 		o->val = v;
