@@ -151,11 +151,13 @@ enum ww_rc ww_loop_judge_now(struct ww_agent_loop *l, const struct ww_workspace_
 {
 	depth = l->opts->decide && depth > WW_JUDGE_DECIDE ? WW_JUDGE_DECIDE : depth;
 	WW_CHECK(record_solution(l, c, err));
-	enum ww_rc rc = depth != WW_JUDGE_COMPILE && ww_loop_device_is_spent(l)
-		? ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged")
-		: l->opts->judge.run(l->opts->judge.ctx, &c->files.solution, depth, v, err);
+	int is_spent = depth != WW_JUDGE_COMPILE && !l->beyond_budget && ww_loop_device_is_spent(l);
+	enum ww_rc rc = is_spent ? ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged")
+							 : l->opts->judge.run(l->opts->judge.ctx, &c->files.solution, depth, v, err);
 	l->not_judged = rc == WW_ERR_LIMIT && ww_loop_device_is_spent(l);
 	WW_CHECK(rc);
+	if (depth != WW_JUDGE_COMPILE && v->reward > l->measured_reward)
+		l->measured_reward = v->reward;
 	spend_device(l, ww_budget_gpu_s(v));
 	memcpy(v->solution_id, c->id, sizeof(v->solution_id));
 	if (!(*data = ww_verdict_to_json(v)))
@@ -191,12 +193,13 @@ enum ww_rc ww_loop_judge_content(struct ww_agent_loop *l, const struct ww_worksp
 
 /* Newer verdicts about the best solution replace older ones; a better solution replaces the best. */
 static enum ww_rc note_best(struct ww_agent_loop *l, const struct ww_workspace_content *c, const json_t *data,
-	const struct ww_verdict *v, int *is_best, struct ww_err *err)
+	const struct ww_verdict *v, int is_recorded, int *is_best, struct ww_err *err)
 {
 	*is_best = 0;
 	if (!ww_best_improves(l->result, v))
 		return WW_OK;
 	*is_best = 1;
+	snprintf(l->measured_id, sizeof(l->measured_id), "%s", is_recorded ? "" : c->id);
 	enum ww_rc rc = ww_best_note(l->result, c->id, data, err);
 	return rc == WW_OK ? ww_best_store(l->opts->dir, c, data, err) : rc;
 }
@@ -213,9 +216,10 @@ static enum ww_rc judge_for_tool(struct ww_tool_env *env, enum ww_judge_depth de
 	WW_CHECK(ww_workspace_take(env->workspace, &c, missing, err));
 	if (*missing)
 		return WW_OK;
+	int is_recorded = ww_answers_verdict(&l->past, env->call_id, c.id) != NULL;
 	WW_CHECK(ww_loop_judge_content(l, &c, env->call_id, depth, v, data, err));
 	if (depth != WW_JUDGE_COMPILE)
-		WW_CHECK(note_best(l, &c, *data, v, &is_best, err));
+		WW_CHECK(note_best(l, &c, *data, v, is_recorded, &is_best, err));
 	ww_loop_tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = v, .is_best = is_best });
 	return WW_OK;
 }
@@ -309,7 +313,7 @@ static enum ww_rc repeat_verdict(struct ww_agent_loop *l, const struct ww_episod
 	WW_CHECK(ww_loop_content_of(l, s, &c, err));
 	WW_CHECK(take_verdict(l, &c, was->call_id, &v, &data, err));
 	if (strcmp(was->depth, "compile"))
-		WW_CHECK(note_best(l, &c, data, &v, &is_best, err));
+		WW_CHECK(note_best(l, &c, data, &v, 1, &is_best, err));
 	ww_loop_tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = &v, .is_best = is_best });
 	return WW_OK;
 }
@@ -624,7 +628,7 @@ static enum ww_rc work(struct ww_agent_loop *l, const char **reason, struct ww_e
 
 enum ww_rc ww_agent_run(const struct ww_agent_opts *opts, struct ww_agent_result *out, struct ww_err *err)
 {
-	struct ww_agent_loop l = { .opts = opts, .result = out, .workspace = { .dirfd = -1 } };
+	struct ww_agent_loop l = { .opts = opts, .result = out, .workspace = { .dirfd = -1 }, .measured_reward = -1 };
 	const char *reason = NULL;
 	enum ww_rc rc;
 	memset(out, 0, sizeof(*out));

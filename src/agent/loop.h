@@ -23,6 +23,11 @@ struct ww_agent_loop {
 	enum ww_finish last_finish; /* of the newest assistant message */
 	struct ww_context context;
 	struct ww_budget_hold hold;
+	/* Of this process alone, since a record may have been changed by hand: the highest reward of a verdict, and the
+	 * solution of result->best where its verdict is one of them ("" otherwise). */
+	double measured_reward;
+	char measured_id[65];
+	int beyond_budget;                 /* judge though no device seconds are left */
 	int not_judged;                    /* the newest judgement was not made: no device seconds were left */
 	int out_of_budget, out_of_context; /* the newest question could not be asked */
 	char journal[PATH_MAX];

@@ -1,4 +1,8 @@
-/* loop_close.c - the closing judgement: what the episode earns, and what the user gets. */
+/* loop_close.c - the closing judgement: what the episode earns, and what the user gets.
+ *
+ * A record that is gone on with may have been changed by hand.  Its verdicts lead the search, but what the end claims
+ * is measured by the process that writes it: closing judgements are made again, and rewards of the record do not count.
+ */
 #include "agent/best.h"
 #include "agent/loop.h"
 
@@ -11,12 +15,14 @@
 
 static const double LEAST_PAUSE_S = 0.1; /* before a disturbed closing judgement is repeated */
 
-/* No device seconds are left for a closing judgement: a recorded verdict on exactly these files counts. */
-static enum ww_rc take_recorded(struct ww_agent_loop *l, const struct ww_workspace_content *c,
+static int has_past(const struct ww_agent_loop *l) { return l->past.n_messages && !l->opts->answers; }
+
+/* No device seconds are left for a closing judgement: a verdict that this process has on exactly these files counts. */
+static enum ww_rc take_measured(struct ww_agent_loop *l, const struct ww_workspace_content *c,
 	struct ww_agent_result *chosen, double *reward, struct ww_err *err)
 {
 	*reward = -1;
-	if (!l->result->has_best || strcmp(l->result->best_id, c->id))
+	if (!l->result->has_best || strcmp(l->result->best_id, c->id) || strcmp(l->measured_id, c->id))
 		return WW_OK;
 	*reward = l->result->best.reward;
 	json_auto_t *data = ww_verdict_to_json(&l->result->best);
@@ -50,7 +56,8 @@ static enum ww_rc judge_closing(struct ww_agent_loop *l, const struct ww_workspa
 	struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
-	WW_CHECK(ww_loop_judge_content(l, c, call_id, WW_JUDGE_CALL, v, data, err));
+	WW_CHECK(l->opts->answers ? ww_loop_judge_content(l, c, call_id, WW_JUDGE_CALL, v, data, err)
+							  : ww_loop_judge_now(l, c, call_id, WW_JUDGE_CALL, v, data, err));
 	double took = ww_seconds_since(start), pause = took > LEAST_PAUSE_S ? took : LEAST_PAUSE_S;
 	double limit = l->opts->answers ? 0 : l->opts->closing_seconds;
 	for (; repeats_may_pay(v) && !ww_loop_device_is_spent(l); pause *= 2) {
@@ -75,9 +82,11 @@ static enum ww_rc judge_final(struct ww_agent_loop *l, const struct ww_workspace
 	WW_AUTO(ww_verdict_release) struct ww_verdict v;
 	json_auto_t *data = NULL;
 	ww_verdict_init(&v);
+	l->beyond_budget = has_past(l) && strcmp(l->measured_id, c->id);
 	enum ww_rc rc = judge_closing(l, c, call_id, &v, &data, err);
+	l->beyond_budget = 0;
 	if (rc == WW_ERR_LIMIT && l->not_judged)
-		return take_recorded(l, c, chosen, reward, err);
+		return take_measured(l, c, chosen, reward, err);
 	WW_CHECK(rc);
 	*reward = v.reward;
 	int is_best = ww_best_improves(chosen, &v);
@@ -99,8 +108,11 @@ static enum ww_rc best_content(struct ww_agent_loop *l, struct ww_workspace_cont
 	return ww_best_load(l->opts->dir, l->opts->target, l->result->best_id, c, found, err);
 }
 
-static double best_reward_so_far(const struct ww_agent_loop *l, double reward_final)
+/* Of a run that was gone on with: once the best of the record has been judged again. */
+static double best_reward(const struct ww_agent_loop *l, double reward_final)
 {
+	if (has_past(l))
+		return fmax(l->measured_reward, reward_final);
 	return l->result->has_best ? fmax(l->result->best.reward, reward_final) : reward_final;
 }
 
@@ -122,11 +134,11 @@ enum ww_rc ww_loop_finish(struct ww_agent_loop *l, const char *reason, struct ww
 		ww_loop_tell(l, (struct ww_agent_event){ .kind = WW_AGENT_FINAL });
 	if (!missing)
 		WW_CHECK(judge_final(l, &mine, "final", &chosen, &end.reward_final, err));
-	end.reward_best = best_reward_so_far(l, end.reward_final);
 	if (found && (missing || strcmp(mine.id, best.id))) {
 		double ignored;
 		WW_CHECK(judge_final(l, &best, "final-best", &chosen, &ignored, err));
 	}
+	end.reward_best = best_reward(l, end.reward_final);
 	snprintf(end.reason, sizeof(end.reason), "%s", reason);
 	memcpy(end.best, chosen.best_id, sizeof(end.best));
 	end.seconds = ww_episode_seconds(l->episode);

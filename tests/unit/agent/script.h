@@ -197,6 +197,12 @@ static inline void normal_form(const char *where, struct ww_str *out)
 	for (char *p = text.p, *nl; (nl = strchr(p, '\n')); p = nl + 1) {
 		json_t *o = json_loadb(p, (size_t)(nl - p), 0, NULL);
 		assert_non_null(o);
+		char again[64];
+		snprintf(again, sizeof(again), "\"call_id\":\"%s\"", ww_json_str(o, "call_id", ""));
+		if (strstr(again, "\"final") && strstr(nl, again)) { /* a closing judgement that was made again */
+			json_decref(o);
+			continue;
+		}
 		json_object_del(o, "t");
 		json_object_del(o, "seconds");
 		ww_json_add(out, o);

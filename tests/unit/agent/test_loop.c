@@ -193,6 +193,58 @@ static void test_recorded_verdict_is_used(void **state)
 	ww_str_release(&whole);
 }
 
+/* Verdicts that somebody wrote into the record, cut before a line of this type: what an ended run claims is measured by
+ * the process that ends it. */
+static void raised(const struct line *lines, int n, const char *before, double max_gpu_s)
+{
+	struct fixture f;
+	struct ww_err err = WW_ERR_INIT;
+	ww_auto_str whole = WW_STR_INIT(16 << 20), changed = WW_STR_INIT(16 << 20);
+	static int runs;
+	char path[128], where[96];
+	snprintf(where, sizeof(where), "%s/raised%d", dir, runs++);
+	snprintf(path, sizeof(path), "%s/episode.jsonl", where);
+	assert_int_equal(ww_fs_mkdirs(where, &err), WW_OK);
+	prepare(&f, where, lines, n);
+	f.judge.gpu_s = 1;
+	assert_int_equal(run(&f), WW_OK);
+	double final = f.result.end.reward_final, best = f.result.end.reward_best;
+	finish(&f);
+	assert_int_equal(ww_fs_read(path, 16 << 20, &whole, &err), WW_OK);
+	char *cut = strstr(whole.p, before);
+	assert_non_null(cut);
+	while (cut[-1] != '\n')
+		cut--;
+	*cut = 0;
+	for (const char *p = whole.p, *at; p; p = at ? at + strlen("\"reward\":") : NULL) { /* of every verdict */
+		at = strstr(p, "\"reward\":");
+		ww_str_add(&changed, p, at ? (size_t)(at - p) : strlen(p));
+		ww_str_adds(&changed, at ? "\"reward\":3,\"was\":" : "");
+	}
+	assert_int_equal(ww_fs_write(path, changed.p, changed.len, &err), WW_OK);
+	prepare(&f, where, lines, n);
+	f.judge.gpu_s = 1;
+	struct ww_budget_limits limits = { .gpu_s = max_gpu_s };
+	f.opts.budget = max_gpu_s > 0 ? ww_budget_new(&limits) : NULL;
+	if (f.opts.budget) /* as whoever opens the run counts what is recorded */
+		ww_budget_spend(f.opts.budget, &(struct ww_budget_use){ .gpu_s = max_gpu_s });
+	assert_int_equal(run(&f), WW_OK);
+	if (f.result.end.reward_final != final || f.result.end.reward_best != best)
+		fail_msg("before %s: %g and %g, not %g and %g", before, f.result.end.reward_final, f.result.end.reward_best,
+			final, best);
+	ww_budget_free(f.opts.budget);
+	finish(&f);
+}
+
+static void test_raised_rewards(void **state)
+{
+	static const struct line one[] = { KERNEL("180"), { "hand in", { "submit" }, { "{}" } } };
+	(void)state;
+	raised(story, 6, "\"call_id\":\"final\"", 0);
+	raised(story, 6, "\"type\":\"end\"", 0);
+	raised(one, 2, "\"call_id\":\"final\"", 3); /* no device seconds are left */
+}
+
 /* Trouble of our own ends the run with an error, and it can be gone on with. */
 static void test_judge_trouble(void **state)
 {
@@ -554,7 +606,7 @@ static void test_output_is_bounded(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { T(test_story), T(test_recorded_answers), T(test_cut_at_every_line),
-		T(test_cut_with_a_shell), T(test_recorded_verdict_is_used), T(test_judge_trouble),
+		T(test_cut_with_a_shell), T(test_recorded_verdict_is_used), T(test_raised_rewards), T(test_judge_trouble),
 		T(test_interrupted_at_every_event), T(test_ends), T(test_seconds), T(test_disturbed_closings),
 		T(test_malformed), T(test_nothing_to_judge), T(test_profiles), T(test_other_run_is_refused),
 		T(test_schemas_are_json), T(test_files), T(test_output_is_bounded) };
