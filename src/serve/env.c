@@ -574,6 +574,16 @@ static enum ww_rc fit(const json_t *schema, const json_t *data, const char *what
 	return WW_OK;
 }
 
+/* It names the episode in later requests and in answers. */
+static enum ww_rc check_id(const struct ww_env *e, const json_t *data, struct ww_err *err)
+{
+	size_t n = strlen(ww_json_str(data, "episode_id", "none is given"));
+	return n && n < sizeof(e->id)
+		? WW_OK
+		: ww_err_set(
+			  err, WW_ERR_USAGE, "reset: \"episode_id\" has %zu bytes, and may have 1 to %zu", n, sizeof(e->id) - 1);
+}
+
 static void take_options(struct ww_env *e, const json_t *data)
 {
 	const char *id = ww_json_str(data, "episode_id", NULL);
@@ -592,6 +602,7 @@ static void take_options(struct ww_env *e, const json_t *data)
 enum ww_rc ww_env_reset(struct ww_env *e, const json_t *data, struct ww_err *err)
 {
 	WW_CHECK(fit(e->reset_schema, data, "reset", err));
+	WW_CHECK(check_id(e, data, err));
 	end_episode(e);
 	e->phase = IDLE;
 	take_options(e, data);
@@ -599,7 +610,9 @@ enum ww_rc ww_env_reset(struct ww_env *e, const json_t *data, struct ww_err *err
 	e->stopping = 0;
 	e->steps = e->turn = 0;
 	e->reward = 0;
+	pthread_mutex_lock(&e->lock); /* over HTTP another request may look at the state already */
 	e->phase = OPENING;
+	pthread_mutex_unlock(&e->lock);
 	if (pthread_create(&e->thread, NULL, episode_main, e)) {
 		e->phase = IDLE;
 		return ww_err_set(err, WW_ERR_SYSTEM, "cannot start a thread");

@@ -199,9 +199,40 @@ static void test_leaving(void **state)
 	}
 }
 
+/* A client's name for its episode: cut within a letter it could not be said, and without one it could not be found. */
+static void test_names(void **state)
+{
+	ww_auto_str letters = WW_STR_INIT(1024), most = WW_STR_INIT(1024);
+	struct ww_env *e;
+	struct ww_err err = WW_ERR_INIT;
+	(void)state;
+	for (int i = 0; i < 200; i++)
+		ww_str_adds(&letters, "\u00e9");
+	for (int i = 0; i < 255; i++)
+		ww_str_addc(&most, 'a');
+	const char *const names[] = { "", letters.p, "x", most.p };
+	assert_int_equal(ww_env_new(&e, &opts, &err), WW_OK);
+	json_decref(reset(e));
+	for (size_t i = 0; i < WW_ARRAY_LEN(names); i++) {
+		json_t *data = json_pack("{s:s, s:s}", "task_source", "class Model: pass\n", "episode_id", names[i]);
+		enum ww_rc rc = ww_env_reset(e, data, &err);
+		json_decref(data);
+		if (i < 2) { /* refused, and the episode before it goes on */
+			assert_int_equal(rc, WW_ERR_USAGE);
+			assert_non_null(strstr(err.msg, "episode_id"));
+			json_decref(step(e, write_file("kernels.c", "x")));
+			continue;
+		}
+		json_t *o = observed(e, rc, &err);
+		assert_string_equal(ww_json_str(json_object_get(o, "observation"), "episode_id", ""), names[i]);
+		json_decref(o);
+	}
+	ww_env_free(e);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_many_at_once), cmocka_unit_test(test_ends),
-		cmocka_unit_test(test_failures), cmocka_unit_test(test_leaving) };
+		cmocka_unit_test(test_failures), cmocka_unit_test(test_leaving), cmocka_unit_test(test_names) };
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
