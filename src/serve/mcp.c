@@ -338,6 +338,7 @@ void ww_mcp_peer_close(struct ww_mcp_peer *p)
 	pthread_mutex_lock(&m->lock);
 	if (p->conversation == p)
 		ww_mcp_cancel_all(p);
+	ww_mcp_drop_waiters(p);
 	ww_mcp_peer_unref(p);
 	pthread_mutex_unlock(&m->lock);
 }

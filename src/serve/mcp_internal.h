@@ -109,6 +109,7 @@ void ww_mcp_task_ended(struct ww_mcp_task *t, enum ww_mcp_status status, const c
 json_t *ww_mcp_task_json(const struct ww_mcp_task *t, enum ww_mcp_revision v);
 void ww_mcp_task_free(struct ww_mcp_task *t);
 void ww_mcp_call_cancel(struct ww_mcp_call *c);
+void ww_mcp_drop_waiters(struct ww_mcp_peer *p); /* under m->lock: those that p has left behind */
 /* Answer `tasks/result` requests of a task that has ended; not under m->lock. */
 void ww_mcp_answer_waiters(
 	struct ww_mcp *m, struct ww_mcp_waiter *w, const char *task_id, enum ww_mcp_status status, json_t *result);

@@ -151,6 +151,21 @@ void ww_mcp_answer_waiters(
 	}
 }
 
+void ww_mcp_drop_waiters(struct ww_mcp_peer *p)
+{
+	for (struct ww_mcp_task *t = p->m->tasks; t; t = t->next)
+		for (struct ww_mcp_waiter **at = &t->waiters, *w; (w = *at);) {
+			if (w->peer != p) {
+				at = &w->next;
+				continue;
+			}
+			*at = w->next;
+			ww_mcp_peer_unref(p);
+			json_decref(w->id);
+			free(w);
+		}
+}
+
 /* ---- Methods ----------------------------------------------------------------------------------------------------- */
 
 void ww_mcp_tasks_get(const struct ww_mcp_request *r)

@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "base/time.h"
-#include "serve/mcp.h"
+#include "serve/mcp_internal.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -510,13 +510,36 @@ static void test_peer_leaves(void **state)
 	assert_string_equal(ww_json_str(poll_until_over(id), "status", ""), "completed");
 }
 
+/* Who waits for the result of a task and leaves is forgotten, not kept (with a long id) until the task ends. */
+static void test_waiters_leave(void **state)
+{
+	char id[64], text[256];
+	(void)state;
+	begin("2025-11-25", "2025-11-25");
+	say(CALL("1", "slow", "{}", ",\"task\":{}"));
+	snprintf(id, sizeof(id), "%s", json_string_value(at(at(hear(), "result", "task"), "taskId", NULL)));
+	snprintf(text, sizeof(text),
+		"{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tasks/result\",\"params\":{\"taskId\":\"%s\"}}", id);
+	for (int i = 0; i < 3; i++) {
+		struct ww_mcp_peer *p = ww_mcp_peer_join(peer, on_send, &client);
+		ww_mcp_receive(p, text, strlen(text));
+		assert_non_null(server->tasks->waiters);
+		ww_mcp_peer_close(p);
+		assert_null(server->tasks->waiters);
+	}
+	middle_task("tasks/result", id, 3); /* one who stays */
+	release_slow = 1;
+	assert_int_equal(json_integer_value(at(hear(), "id", NULL)), 3);
+	silence();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 		T(test_bad_messages), T(test_mutations), T(test_modern), T(test_handshakes), T(test_arguments),
 		T(test_progress_and_cancel), T(test_too_many), T(test_too_long), T(test_modern_tasks), T(test_modern_cancel),
-		T(test_middle_tasks), T(test_peer_leaves)
+		T(test_middle_tasks), T(test_peer_leaves), T(test_waiters_leave)
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
