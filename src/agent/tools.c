@@ -80,7 +80,7 @@ static json_t *parse_args(const struct ww_tool *t, const char *text, struct ww_t
 	json_t *args = NULL, *schema = NULL;
 	if (!text[strspn(text, " \t\r\n")])
 		text = "{}";
-	if (ww_json_parse(text, strlen(text), "arguments", &args, &e) != WW_OK) {
+	if (ww_json_parse_message(text, strlen(text), "arguments", &args, &e) != WW_OK) {
 		ww_tool_malformed(r, "%s: %s", t->spec.name, e.msg);
 		return NULL;
 	}

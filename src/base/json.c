@@ -14,6 +14,35 @@ enum ww_rc ww_json_parse(const char *text, size_t n, const char *what, json_t **
 	return WW_OK;
 }
 
+/* Of text that need not be JSON: what is counted is at least what a parser would make of it. */
+static void count_values(const char *text, size_t n, size_t *values, size_t *containers)
+{
+	int quoted = 0;
+	*values = *containers = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (quoted && text[i] == '\\')
+			i++;
+		else if (text[i] == '"')
+			quoted = !quoted;
+		else if (!quoted && (text[i] == '[' || text[i] == '{'))
+			++*containers;
+		else if (!quoted && (text[i] == ',' || text[i] == ':'))
+			++*values;
+	}
+	*values += *containers;
+}
+
+enum ww_rc ww_json_parse_message(const char *text, size_t n, const char *what, json_t **out, struct ww_err *err)
+{
+	size_t values, containers;
+	*out = NULL;
+	count_values(text, n, &values, &containers);
+	if (containers > WW_JSON_MESSAGE_CONTAINERS || values > WW_JSON_MESSAGE_VALUES)
+		return ww_err_set(err, WW_ERR_LIMIT, "%s holds more than %d arrays and objects, or %d values", what,
+			WW_JSON_MESSAGE_CONTAINERS, WW_JSON_MESSAGE_VALUES);
+	return ww_json_parse(text, n, what, out, err);
+}
+
 enum ww_rc ww_json_read_file(const char *path, size_t max_bytes, json_t **out, struct ww_err *err)
 {
 	ww_auto_str text = WW_STR_INIT(max_bytes);

@@ -12,6 +12,11 @@
 #include <stdint.h>
 
 enum ww_rc ww_json_parse(const char *text, size_t n, const char *what, json_t **out, struct ww_err *err) WW_MUST_CHECK;
+/* The same of what a client or a model sends.  A tree takes up to 100 times the memory of its text ("{},{},..."), so
+ * the arrays and objects of one text, and all values and keys, are counted before there is a tree: WW_ERR_LIMIT. */
+enum { WW_JSON_MESSAGE_VALUES = 1 << 18, WW_JSON_MESSAGE_CONTAINERS = 1 << 14 };
+enum ww_rc ww_json_parse_message(
+	const char *text, size_t n, const char *what, json_t **out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_json_read_file(const char *path, size_t max_bytes, json_t **out, struct ww_err *err) WW_MUST_CHECK;
 /* Compact, keys in insertion order, non-ASCII kept, 17 significant digits; without or with indentation. */
 void ww_json_add(struct ww_str *s, const json_t *v);

@@ -329,7 +329,8 @@ static void complete(struct ww_completions *c, int chat, const struct ww_http_re
 	if (!ok)
 		ww_refuse(&why, 500, NULL, NULL, "out of memory");
 	if (ok &&
-		(ok = ww_json_parse(r->body, r->body_bytes, "the body", &body, &err) == WW_OK && json_is_object(body)) == 0)
+		(ok = ww_json_parse_message(r->body, r->body_bytes, "the body", &body, &err) == WW_OK &&
+				json_is_object(body)) == 0)
 		ww_refuse(&why, 400, NULL, NULL, "%s", err.rc == WW_OK ? "the body is no JSON object" : err.msg);
 	if (p) {
 		ww_str_init(&p->begun, 1 << 16);

@@ -277,7 +277,7 @@ void ww_mcp_receive(struct ww_mcp_peer *p, const char *text, size_t n)
 	json_auto_t *o = NULL;
 	if (n > WW_MCP_MAX_MESSAGE_BYTES)
 		ww_mcp_unreadable(p, "the message is longer than 16 MiB");
-	else if (ww_json_parse(text, n, "message", &o, &err) != WW_OK)
+	else if (ww_json_parse_message(text, n, "message", &o, &err) != WW_OK)
 		ww_mcp_unreadable(p, err.msg);
 	else
 		ww_mcp_receive_json(p, o);

@@ -407,7 +407,7 @@ static void on_post(void *ctx, const struct ww_http_request *r, struct ww_http_r
 		ww_http_reply_error(reply, 415, "a message is application/json");
 	} else if (accept && !accepts(r, json_mime) && !accepts(r, events) && !accepts(r, "*/*")) {
 		ww_http_reply_error(reply, 406, "an answer is application/json or text/event-stream");
-	} else if (ww_json_parse(r->body, r->body_bytes, "message", &o, &err) != WW_OK) {
+	} else if (ww_json_parse_message(r->body, r->body_bytes, "message", &o, &err) != WW_OK) {
 		refuse(reply, NULL, 400, WW_MCP_PARSE_ERROR, err.msg);
 	} else if (!json_is_object(o)) {
 		refuse(reply, NULL, 400, WW_MCP_INVALID_REQUEST, "the body is one JSON-RPC message, an object");

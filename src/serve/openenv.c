@@ -110,7 +110,7 @@ json_t *ww_openenv_answer(
 {
 	struct ww_err err = WW_ERR_INIT;
 	json_auto_t *message = NULL, *none = json_object();
-	if (ww_json_parse(text, n, "message", &message, &err) != WW_OK || !json_is_object(message))
+	if (ww_json_parse_message(text, n, "message", &message, &err) != WW_OK || !json_is_object(message))
 		return error_json("INVALID_JSON", message ? "a message is an object" : err.msg);
 	const char *type = ww_json_str(message, "type", "");
 	json_t *data = json_object_get(message, "data");
@@ -306,7 +306,7 @@ static json_t *body_of(const struct ww_http_request *r, struct ww_http_reply *re
 	json_t *o = NULL;
 	if (!r->body_bytes)
 		return json_object();
-	if (ww_json_parse(r->body, r->body_bytes, "body", &o, &err) == WW_OK && json_is_object(o))
+	if (ww_json_parse_message(r->body, r->body_bytes, "body", &o, &err) == WW_OK && json_is_object(o))
 		return o;
 	reply_detail(reply, 422, o ? "the body is no object" : err.msg);
 	json_decref(o);

@@ -144,7 +144,7 @@ def command(*args, env=None):
     return r.returncode, r.stdout + r.stderr
 
 
-print(f"1..{40 if TORCH else 26}")
+print(f"1..{41 if TORCH else 27}")
 tasks, episodes = os.path.join(work.name, "tasks.jsonl"), os.path.join(work.name, "episodes")
 with open(tasks, "w", encoding="utf-8") as f:
     with open(TASK, encoding="utf-8") as g:
@@ -197,6 +197,16 @@ long.putheader("Content-Length", str(17 << 20))
 long.endheaders()
 got = [s.rpc({"jsonrpc": "2.0", "method": "notifications/initialized"})[0], long.getresponse().status]
 ok(got == [202, 413], "a notification is accepted; a body above 16 MiB is not", got)
+
+def peak():
+    with open(f"/proc/{s.p.pid}/status", encoding="utf-8") as f:
+        return int(re.search(r"VmHWM:\s+(\d+)", f.read())[1])
+
+
+before, many = peak(), b"[" + b"{}," * 1000000 + b"0]"
+got = [s.ask("POST", "/step", b'{"episode_id":"x","action":' + many + b"}")[0], s.rpc(b'{"params":' + many + b"}")[0]]
+ok(got == [422, 400] and peak() - before < 50000, "a million empty objects are refused without being made",
+   (got, peak() - before))
 
 # ---- MCP, older revisions
 hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25",

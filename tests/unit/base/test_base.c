@@ -295,6 +295,30 @@ static void json_reals_survive(void **state)
 	assert_int_equal(ww_json_parse("{\"a\":1,\"a\":2}", 13, "test", &v, &err), WW_ERR_PROTOCOL);
 }
 
+/* Small texts that would be large trees; what is inside strings does not count. */
+static void json_messages_are_bounded(void **state)
+{
+	static const struct {
+		const char *begin, *each, *end;
+		int n, fits;
+	} rows[] = { { "[0", ",{}", "]", 16383, 1 }, { "[0", ",{}", "]", 16384, 0 }, { "[0", ",[]", "]", 16384, 0 },
+		{ "[0", ",1", "]", 262143, 1 }, { "[0", ",1", "]", 262144, 0 }, { "[\"", ",{}[]:\\\"", "\"]", 100000, 1 },
+		{ "[0, \"\\\\\"", ",{}", "]", 16384, 0 } };
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		struct ww_err err = WW_ERR_INIT;
+		ww_auto_str s = WW_STR_INIT(4 << 20);
+		json_auto_t *v = NULL;
+		ww_str_adds(&s, rows[i].begin);
+		for (int k = 0; k < rows[i].n; k++)
+			ww_str_adds(&s, rows[i].each);
+		ww_str_adds(&s, rows[i].end);
+		enum ww_rc rc = ww_json_parse_message(s.p, s.len, "message", &v, &err);
+		if (rc != (rows[i].fits ? WW_OK : WW_ERR_LIMIT))
+			fail_msg("row %zu: %s", i, err.msg);
+	}
+}
+
 /* What ww_json_add() writes is what jansson would. */
 static void json_bytes_are_jansson_s(void **state)
 {
@@ -348,6 +372,7 @@ int main(void)
 		cmocka_unit_test(philox_known_answers), cmocka_unit_test(rng_below_is_in_range_and_even),
 		cmocka_unit_test(hash_known_answer), cmocka_unit_test(files_are_whole_or_absent),
 		cmocka_unit_test(options_parse_and_complain), cmocka_unit_test(json_reals_survive),
-		cmocka_unit_test(json_bytes_are_jansson_s), cmocka_unit_test(lists_come_apart_at_commas) };
+		cmocka_unit_test(json_messages_are_bounded), cmocka_unit_test(json_bytes_are_jansson_s),
+		cmocka_unit_test(lists_come_apart_at_commas) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
