@@ -37,7 +37,8 @@ extern char **environ;
 static const char *const passed_on[] = { "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "WARPWRIGHT",
 	"WARPWRIGHT_HOME", "WARPWRIGHT_LOG", "WARPWRIGHT_SANDBOX", "WW_PYTHON", "WW_CUDA_LIBS", "VIRTUAL_ENV", "CUDA_HOME",
 	"CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CC", "CXX", "TZ", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES",
-	"NVIDIA_DRIVER_CAPABILITIES", "TRITON_LIBCUDA_PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS" };
+	"NVIDIA_DRIVER_CAPABILITIES", "TRITON_LIBCUDA_PATH", "WARPWRIGHT_CUDA_CONNECTIONS", "ASAN_OPTIONS",
+	"UBSAN_OPTIONS" };
 
 /* ---- Starting ------------------------------------------------------------------------------------------------------
  * */

@@ -158,7 +158,10 @@ enum ww_rc ww_surroundings_enter(
 
 /* ---- The environment --------------------------------------------------------------------------------------------- */
 
-/* OPENBLAS_*: numpy's, which PyTorch imports and does not compute with, starts a thread for each core that spins at
+/* CUDA_DEVICE_MAX_CONNECTIONS changes what a context costs, and may change what a baseline takes; a user's own is not
+ * passed on.  WARPWRIGHT_CUDA_CONNECTIONS is for measuring that (bench/throughput/run --turns).
+ *
+ * OPENBLAS_*: numpy's, which PyTorch imports and does not compute with, starts a thread for each core that spins at
  * first. */
 void ww_surroundings_environment(const char *tmp, int cuda)
 {
@@ -167,7 +170,8 @@ void ww_surroundings_environment(const char *tmp, int cuda)
 		"NVIDIA_DRIVER_CAPABILITIES", "TZ" };
 	const char *const fixed[][2] = { { "LANG", "C.UTF-8" }, { "HOME", tmp }, { "TMPDIR", tmp },
 		{ "USER", "warpwright" }, { "OPENBLAS_NUM_THREADS", "1" } };
-	char *saved[WW_ARRAY_LEN(pass)];
+	char *saved[WW_ARRAY_LEN(pass)], *connections = getenv("WARPWRIGHT_CUDA_CONNECTIONS");
+	connections = cuda && connections ? strdup(connections) : NULL;
 	for (size_t i = 0; i < WW_ARRAY_LEN(pass); i++)
 		saved[i] = getenv(pass[i]) ? strdup(getenv(pass[i])) : NULL;
 	clearenv();
@@ -175,6 +179,8 @@ void ww_surroundings_environment(const char *tmp, int cuda)
 	for (size_t i = 0; i < WW_ARRAY_LEN(pass); i++)
 		if (saved[i])
 			setenv(pass[i], saved[i], 1);
+	if (connections)
+		setenv("CUDA_DEVICE_MAX_CONNECTIONS", connections, 1);
 	for (size_t i = 0; i < WW_ARRAY_LEN(fixed); i++)
 		setenv(fixed[i][0], fixed[i][1], 1);
 	for (size_t i = 0; !cuda && i < WW_ARRAY_LEN(ww_recycle_env); i++)

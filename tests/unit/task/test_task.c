@@ -2,11 +2,13 @@
 #include "unit.h"
 
 #include "base/fs.h"
+#include "task/surroundings.h"
 #include "task/task.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char path[] = "/tmp/ww_test_task_XXXXXX";
@@ -158,6 +160,33 @@ static void finds_the_files_that_its_text_names(void **state)
 	unsetenv("PYTHONPATH");
 }
 
+/* The user's own number of connections does not reach a reference worker; the bench's does, where there is a GPU. */
+static void environment_of_a_worker(void **state)
+{
+	static const struct {
+		const char *user, *bench;
+		int cuda;
+		const char *want;
+	} rows[] = { { NULL, NULL, 1, NULL }, { "8", NULL, 1, NULL }, { "8", "1", 1, "1" }, { NULL, "1", 0, NULL } };
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		int status;
+		pid_t pid = fork();
+		if (!pid) {
+			clearenv();
+			if (rows[i].user)
+				setenv("CUDA_DEVICE_MAX_CONNECTIONS", rows[i].user, 1);
+			if (rows[i].bench)
+				setenv("WARPWRIGHT_CUDA_CONNECTIONS", rows[i].bench, 1);
+			ww_surroundings_environment("/tmp", rows[i].cuda);
+			const char *got = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+			_exit(rows[i].want ? !got || strcmp(got, rows[i].want) : got != NULL);
+		}
+		assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+		assert_int_equal(status, 0);
+	}
+}
+
 int main(void)
 {
 	int fd = mkstemp(path);
@@ -165,7 +194,7 @@ int main(void)
 		return 1;
 	close(fd);
 	const struct CMUnitTest tests[] = { cmocka_unit_test(loads_a_task), cmocka_unit_test(refuses_what_is_no_task),
-		cmocka_unit_test(finds_the_files_that_its_text_names) };
+		cmocka_unit_test(finds_the_files_that_its_text_names), cmocka_unit_test(environment_of_a_worker) };
 	struct ww_err ignored = WW_ERR_INIT;
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	unlink(path);
