@@ -2,6 +2,7 @@
 #pragma once
 
 #include "host/lease.h"
+#include "judge/cache/ref_cache.h"
 #include "judge/build/build.h"
 #include "judge/compile/compile.h"
 #include "judge/forms/sampler.h"
@@ -38,6 +39,7 @@ struct ww_judge {
 	pthread_mutex_t forms_lock;       /* candidates; held while they are started */
 	struct ww_candidates *candidates; /* started when the first solution in a PyTorch form comes */
 	struct ww_ref *first;             /* of opts.first, begun ahead; NULL: none, or taken */
+	struct ww_ref_cache first_cache;  /* its directory */
 	pthread_mutex_t forker_lock;      /* forker, forker_roots; held while it is started */
 	struct ww_forker *forker;         /* of reference workers, where several tasks are open; NULL: none, or not yet */
 	char *forker_roots;               /* that it shows; NULL: it was not tried yet */
@@ -64,7 +66,7 @@ struct ww_judge_task {
 	enum ww_rule rule;   /* the judge's, unless ww_judge_task_rule() set another */
 	struct ww_task task; /* our copy: a lost worker loads it again */
 	struct ww_ref_opts ref_opts;
-	char ref_cache[PATH_MAX];
+	struct ww_ref_cache ref_cache;
 	pthread_mutex_t lock; /* everything below: one solution of a task is measured at a time */
 	struct ww_turn turn;  /* of the judgement in progress */
 	int heavy; /* it is not verified beside others: too large, or a PyTorch form, whose code may run at any time */

@@ -56,16 +56,7 @@ static uint64_t pool_bytes(const struct ww_judge *j)
 	return (uint64_t)(all * pool_share(j));
 }
 
-/* One below the cache directory for each content: a task can write code there, which its next worker runs. */
-static enum ww_rc make_ref_cache(
-	const struct ww_judge *j, const struct ww_task *task, char path[PATH_MAX], struct ww_err *err)
-{
-	char all[PATH_MAX];
-	WW_CHECK(ww_fs_join(all, j->cache_dir, "torch", err));
-	WW_CHECK(ww_fs_join(path, all, task->id, err));
-	return ww_fs_mkdirs(path, err);
-}
-
+/* cache: one for each content, since a task can write code there, which its next worker runs. */
 static struct ww_ref_opts ref_opts(const struct ww_judge *j, const struct ww_task *task, const char *cache)
 {
 	return (struct ww_ref_opts){ .target = j->opts.target,
@@ -82,12 +73,11 @@ static struct ww_ref_opts ref_opts(const struct ww_judge *j, const struct ww_tas
 /* Where that fails ww_judge_task_open() does it again, and says why. */
 static void begin_first(struct ww_judge *j)
 {
-	char cache[PATH_MAX];
 	struct ww_err ignored = WW_ERR_INIT;
 	if (!j->opts.first || j->opts.target != WW_TARGET_CUDA ||
-		make_ref_cache(j, j->opts.first, cache, &ignored) != WW_OK)
+		ww_ref_cache_open(&j->first_cache, j->cache_dir, j->opts.first->id, &ignored) != WW_OK)
 		return;
-	const struct ww_ref_opts o = ref_opts(j, j->opts.first, cache);
+	const struct ww_ref_opts o = ref_opts(j, j->opts.first, j->first_cache.path);
 	if (ww_ref_begin(&j->first, &o, &ignored) != WW_OK)
 		j->first = NULL;
 }
@@ -104,6 +94,7 @@ enum ww_rc ww_judge_open(struct ww_judge **out, const struct ww_judge_opts *opts
 	if (!j)
 		return ww_nomem(err);
 	j->opts = *opts;
+	j->first_cache.fd = -1;
 	pthread_mutex_init(&j->lock, NULL);
 	pthread_mutex_init(&j->forms_lock, NULL);
 	pthread_mutex_init(&j->forker_lock, NULL);
@@ -139,6 +130,7 @@ void ww_judge_close(struct ww_judge *j)
 	ww_spare_free_all(j);
 	ww_candidates_close(j->candidates);
 	ww_ref_close(j->first);
+	ww_ref_cache_close(&j->first_cache, WW_REF_CACHE_MAX_BYTES);
 	ww_forker_close(j->forker);
 	free(j->forker_roots);
 	ww_compiler_close(j->compiler);
@@ -353,6 +345,7 @@ enum ww_rc ww_judge_task_open(
 	if (!t)
 		return ww_nomem(err);
 	t->judge = j;
+	t->ref_cache.fd = -1;
 	t->rule = j->opts.rule;
 	if (j->opts.target == WW_TARGET_CUDA)
 		atomic_fetch_add(&open_on_gpus, 1);
@@ -360,8 +353,8 @@ enum ww_rc ww_judge_task_open(
 	pthread_mutex_init(&t->lock, NULL);
 	WW_TRY(ww_task_copy(&t->task, task, err));
 	WW_TRY(ww_fs_join(torch_cache, j->cache_dir, "torch", err));
-	WW_TRY(make_ref_cache(j, task, t->ref_cache, err));
-	t->ref_opts = ref_opts(j, &t->task, t->ref_cache);
+	WW_TRY(ww_ref_cache_open(&t->ref_cache, j->cache_dir, task->id, err));
+	t->ref_opts = ref_opts(j, &t->task, t->ref_cache.path);
 	t->ref_opts.forker = forker_for(j, &t->task, torch_cache);
 	t->ref_opts.waits = t->ref_opts.forker && j->opts.target == WW_TARGET_CUDA;
 	WW_TRY(start_first_ref(t, err));
@@ -381,6 +374,7 @@ void ww_judge_task_close(struct ww_judge_task *t)
 		return;
 	ww_judge_drop_ref(t);
 	ww_ref_close(t->beside);
+	ww_ref_cache_close(&t->ref_cache, WW_REF_CACHE_MAX_BYTES);
 	if (t->judge->opts.target == WW_TARGET_CUDA)
 		atomic_fetch_sub(&open_on_gpus, 1);
 	ww_ref_shapes_release(&t->shapes);
