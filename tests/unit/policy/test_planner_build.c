@@ -903,6 +903,9 @@ static void test_work_is_not_repeated(void **state)
 			"" },
 		/* an operand that two products need in another order is copied once */
 		{ "gated_across.json", "k0  pointwise: linear\n *   k1  gemm: linear\n *   k2  gemm: ", "" },
+		/* 33 sums of 2,048 each, side by side in memory: in parts, of one dimension as of two */
+		{ "few_columns.json",
+			"k0  rows: sum_1\n *   k1  rows: sum_1\n *   k2  rows: view, square, mean\n *   k3  rows: mean\n */", "" },
 		/* a product's functor knows a row that is looked up only behind its loads of vectors: scalars */
 		{ "gathered_residual.json", "k0  gemm: ", "= p_e_weight[" },
 		/* pairs of rows by a product, as PyTorch; of a tensor with itself by differences */

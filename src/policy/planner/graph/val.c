@@ -433,6 +433,22 @@ static int fits_clusters(const struct pl *pl, const struct val *a, int64_t rows,
 		rows * 16 >= pl->dev.sm_count && cols <= 262144 && pl_is_innermost(pl, a, a->rank - 1);
 }
 
+/* The only reduced dimension as two, the outer one of which has as many parts as leave `least` elements each. */
+static struct val *two_from_one(struct pl *pl, struct val *a, int64_t most, int64_t least)
+{
+	const struct ix *size[PL_MAX_RANK];
+	int64_t n = ix_num(a->size[a->rank - 1]), parts = ww_min(most, n / least);
+
+	while (parts > 1 && n % parts)
+		parts--;
+	if (parts < 2 || a->rank >= PL_MAX_RANK)
+		return NULL;
+	memcpy(size, a->size, sizeof(size));
+	size[a->rank - 1] = ix_const(pl, parts);
+	size[a->rank] = ix_div(pl, a->size[a->rank - 1], ix_const(pl, parts));
+	return pl_reshape(pl, a, a->rank + 1, size);
+}
+
 /* Rows side by side in memory, dimension `lane`, each much longer than there are threads for them: parts of some outer
  * reduced dimensions, stored with the lane innermost so that parts and their sums are read as whole lines. */
 static struct val *lines(struct pl *pl, enum pl_red red, struct val *a, int nred, int lane)
@@ -468,16 +484,20 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 {
 	int64_t rows = 1, cols = 1,
 			want = pl->target == WW_TARGET_CUDA ? 2 * (pl->dev.sm_count > 0 ? pl->dev.sm_count : 132) : 8;
-	const struct ix *size[PL_MAX_RANK];
-	struct val *v;
+	int64_t threads = 32LL * (pl->dev.sm_count > 0 ? pl->dev.sm_count : 132);
+	struct val *v, *part;
 	int first = a->rank - nred;
-	int64_t n, parts;
 
 	for (int d = 0; d < a->rank; d++)
 		*(d < first ? &rows : &cols) *= ix_num(a->size[d]);
-	for (int d = 0; d < first && nred > 1 && pl_all_last(pl); d++)
-		if (red < RED_ARGMAX && rows < want && cols >= 2048 && pl_is_innermost(pl, a, d))
-			return lines(pl, red, a, nred, d);
+	for (int d = 0; d < first && pl->target == WW_TARGET_CUDA; d++)
+		if (red < RED_ARGMAX && rows < threads && cols >= 1024 && pl_most_along(pl, a, d)) {
+			int64_t outer = rows * (cols / ix_num(a->size[a->rank - 1]));
+
+			part = outer < 8 * threads ? two_from_one(pl, a, 16 * threads / outer, 32) : NULL;
+			if (part || nred > 1)
+				return lines(pl, red, part ? part : a, nred + (part != NULL), d);
+		}
 	if (red >= RED_ARGMAX || rows >= want || cols < (pl->target == WW_TARGET_CUDA ? 16384 : 32768) ||
 		fits_clusters(pl, a, rows, cols))
 		return red_last(pl, red, a, nred);
@@ -496,15 +516,10 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 			return red_last(pl, red, v, k);
 		}
 	}
-	n = ix_num(a->size[a->rank - 1]);
-	for (parts = ww_min(want * 2, n / 1024); parts > 1 && n % parts; parts--)
-		;
-	if (parts < 2 || a->rank >= PL_MAX_RANK)
+	part = two_from_one(pl, a, want * 2, 1024);
+	if (!part)
 		return red_last(pl, red, a, nred);
-	memcpy(size, a->size, sizeof(size));
-	size[a->rank - 1] = ix_const(pl, parts);
-	size[a->rank] = ix_div(pl, a->size[a->rank - 1], ix_const(pl, parts));
-	a = pl_reshape(pl, a, a->rank + 1, size);
+	a = part;
 	v = red_last(pl, red, a, 1);
 	v->force_root = 1;
 	return red_last(pl, red, v, nred);
