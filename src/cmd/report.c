@@ -29,13 +29,19 @@ static int is_training(const char *dir)
 
 static enum ww_rc one_page(const char *dir, struct ww_str *html, struct ww_err *err)
 {
+	char sampled[PATH_MAX];
 	if (ww_rundir_is_one(dir))
 		return ww_rundir_html(dir, html, err);
 	if (!ww_fs_is_dir(dir))
 		return ww_err_set(
 			err, WW_ERR_USAGE, "there is no directory %s; give one that optimize, eval or train wrote", dir);
+	if (ww_fs_join(sampled, dir, "episodes/step-00000001", err) == WW_OK && ww_fs_is_dir(sampled))
+		return ww_err_set(err, WW_ERR_USAGE,
+			"%s holds a run of `train` that sampled episodes and has trained no step; `warpwright episode stats %s` counts "
+			"them",
+			dir, dir);
 	return ww_err_set(err, WW_ERR_USAGE,
-		"%s holds no run of `optimize` (episode.jsonl, episodes/), `eval` or `train` (run.json)", dir);
+		"%s holds no run of `optimize` (episode.jsonl, episodes/1), `eval` or `train` (run.json)", dir);
 }
 
 static enum ww_rc eval_page(char **dirs, int n, struct ww_str *html, struct ww_err *err)

@@ -384,6 +384,10 @@ ok(p.returncode == 0 and page.count("role=\"img\"") == 4 and page.count("class=\
    "two runs share a page, its plots, and tables of what came out and where they differ", (p.stderr, outcomes))
 p = subprocess.run([WW, "report", "whole", "."], capture_output=True, text=True, check=False)
 ok(p.returncode == 2 and "run.json" in p.stderr, "what is no run beside one is refused", p.stderr)
+os.makedirs("sampled/episodes/step-00000001/0001")
+p = subprocess.run([WW, "report", "sampled"], capture_output=True, text=True, check=False)
+ok(p.returncode == 2 and "episode stats sampled" in p.stderr and p.stderr.count("\n") == 1,
+   "a run that has only sampled episodes says what can be asked of it", p.stderr)
 p = subprocess.run([WW, "report", "."], capture_output=True, text=True, check=False)
 ok(p.returncode == 2 and "run.json" in p.stderr, "what is no run is refused", p.stderr)
 
