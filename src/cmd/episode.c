@@ -2,6 +2,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "cmd/cmd.h"
+#include "cmd/progress.h"
 #include "episode/view.h"
 #include "task/held_out.h"
 
@@ -203,8 +204,13 @@ static enum ww_rc run_export(struct visit *w, char **paths, int n, struct ww_err
 	enum ww_rc rc;
 	w->each = export_one;
 	w->to = stdout;
-	if (w->v->held_out)
-		WW_CHECK(ww_held_out_open(&w->held, w->v->held_out, &ww_cmd_interrupted, err));
+	if (w->v->held_out) {
+		struct ww_progress *p = ww_progress_new(stderr);
+		ww_progress_stage(p, "reading the held-out sets");
+		rc = ww_held_out_open(&w->held, w->v->held_out, &ww_cmd_interrupted, err);
+		ww_progress_free(p);
+		WW_CHECK(rc);
+	}
 	if (to && (size_t)snprintf(tmp, sizeof(tmp), "%s.new-%d", to, (int)getpid()) >= sizeof(tmp))
 		return ww_err_set(err, WW_ERR_USAGE, "path too long: %s", to);
 	if (to && !(w->to = fopen(tmp, "wxe")))

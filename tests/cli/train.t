@@ -286,6 +286,11 @@ if ALL and os.path.exists(os.path.join(ROOT, ".venv/bin/python")):
     code, out, err = train(recipe("held_out", steps=1, warmup=0, held_out="slow.jsonl"))
     ok(code == 0 and re.search(r"^ *\d+\.\d s  reading the held-out sets$", err, re.M),
        "a stage of over 2 s is named where standard error is no terminal", err)
+    with open("slow.jsonl", "w") as f:
+        f.write(json.dumps({"id": "slow", "code": "import time\ntime.sleep(3)\nx = 1\n"}) + "\n")
+    p = subprocess.run([WW, "episode", "export", ".", "--held-out", "slow.jsonl", "-o", "none.jsonl"],
+                       capture_output=True, text=True, check=False)
+    ok(re.search(r"^ *\d+\.\d s  reading the held-out sets$", p.stderr, re.M), "so it is by episode export", p.stderr)
 
 # ---- config: from the working directory, or else beside the recipe
 os.makedirs("elsewhere/recipes")
