@@ -7,6 +7,7 @@ host's compiler (device.h and its headers), library nodes as their definition ha
 What PyTorch runs between kernels is the caller's: between(segment, [bytes that it reads]) returns the bytes that it
 writes.  What is wrong with a solution is Wrong: it does not build, waits for ever, or leaves its buffers."""
 import collections
+import contextlib
 import functools
 import glob
 import hashlib
@@ -77,7 +78,8 @@ def compiled(out, key, command):
             run([*command(), "-o", os.path.join(aside, "made")])
             os.replace(os.path.join(aside, "made"), made)
         for old in sorted(filter(os.path.isfile, glob.glob(folder + "/*")), key=os.path.getmtime)[:-KEPT]:
-            os.unlink(old)
+            with contextlib.suppress(FileNotFoundError):  # another run takes it too
+                os.unlink(old)
     shutil.copy(made, out)
 
 
