@@ -410,22 +410,34 @@ static void add_others(struct ww_str *out, const json_t *s, const char *main_rul
 		}
 }
 
+/* What run.json says was perhaps written by somebody else. */
+static void add_member(struct ww_str *out, const json_t *s, const char *key)
+{
+	ww_str_add_line(out, ww_json_str(s, key, "?"), 200);
+}
+
 void ww_eval_summary_text(const json_t *s, struct ww_str *out)
 {
-	const char *rule = ww_json_str(s, "rule", "strict");
+	const char *rule = strcmp(ww_json_str(s, "rule", ""), "paper") ? "strict" : "paper";
 	json_t *f;
 	size_t i, n = json_array_size(json_object_get(s, "not_correct"));
 	long long ended = ww_json_int(s, "ended", 0), all = ww_json_int(s, "problems", 0);
-	ww_str_addf(out, "%s by %s on %s: %lld of %lld problems evaluated%s\n", ww_json_str(s, "suite", "?"),
-		ww_json_str(s, "policy", "?"), ww_json_str(s, "device", "?"), ended, all,
-		ended < all ? "; the others do not count" : "");
+	add_member(out, s, "suite");
+	ww_str_adds(out, " by ");
+	add_member(out, s, "policy");
+	ww_str_adds(out, " on ");
+	add_member(out, s, "device");
+	ww_str_addf(
+		out, ": %lld of %lld problems evaluated%s\n", ended, all, ended < all ? "; the others do not count" : "");
 	add_main(out, s, rule);
 	add_others(out, s, rule);
 	if (n)
 		ww_str_addf(out, "\nnot correct by %s, counted as 1.0 in the mean over all: %zu\n", rule, n);
 	json_array_foreach(json_object_get(s, "not_correct"), i, f)
 		if (i < LISTED) {
-			ww_str_addf(out, "  %-28s ", ww_json_str(f, "id", "?"));
+			ww_auto_str id = WW_STR_INIT(256);
+			add_member(&id, f, "id");
+			ww_str_addf(out, "  %-28s ", id.p);
 			ww_str_add_line(out, ww_json_str(f, "why", ""), 120);
 			ww_str_addc(out, '\n');
 		}

@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include "base/json.h"
+#include "eval/page.h"
 #include "eval/summary.h"
 
 #include <math.h>
@@ -143,9 +144,34 @@ static void families(void **state)
 	}
 }
 
+/* What somebody wrote into run.json and results.jsonl commands neither a terminal nor a browser. */
+static void what_a_stranger_wrote(void **state)
+{
+	static const char bad[] = "\x1b[2Jx<script>\xc2\x9b";
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_eval_run r = { .path = "x",
+		.about = json_pack("{s:{s:s, s:s, s:s}, s:{s:s, s:s}, s:[]}", "config", "rule", bad, "suite", bad, "policy",
+			bad, "machine", "device", bad, "torch", bad, "problems"),
+		.lines = json_object() };
+	(void)state;
+	add(&r, bad, 1, verdict(0, 8, bad));
+	json_object_set_new(r.about, "began", json_string(bad));
+	json_t *s = ww_eval_summary(&r);
+	ww_auto_str text = WW_STR_INIT(65536), page = WW_STR_INIT(1 << 20);
+	ww_eval_summary_text(s, &text);
+	assert_null(strpbrk(text.p, "\x1b\x9b"));
+	assert_int_equal(ww_eval_page(&r, 1, &page, &err), WW_OK);
+	assert_null(strstr(page.p, "<script>"));
+	assert_null(strpbrk(page.p, "\x1b"));
+	json_decref(s);
+	json_decref(r.about);
+	json_decref(r.lines);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(counts_and_means), cmocka_unit_test(five_percent),
-		cmocka_unit_test(nothing), cmocka_unit_test(groups_and_selections), cmocka_unit_test(families) };
+		cmocka_unit_test(nothing), cmocka_unit_test(groups_and_selections), cmocka_unit_test(families),
+		cmocka_unit_test(what_a_stranger_wrote) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
