@@ -115,11 +115,8 @@ static enum ww_rc open_writer(
 		return ww_nomem(err);
 	}
 	w->opened_ns = ww_now_ns();
-	w->fd = open(file, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | flags, 0644);
-	enum ww_rc rc = WW_OK;
-	if (w->fd < 0)
-		rc = ww_err_errno(err, errno == ENOENT || errno == EEXIST ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s", path);
-	else if (lock(w->fd) < 0)
+	enum ww_rc rc = ww_fs_open_own(&w->fd, file, O_RDWR | O_APPEND | flags, err);
+	if (rc == WW_OK && lock(w->fd) < 0)
 		rc = ww_err_set(
 			err, WW_ERR_USAGE, "%s is being written by another process; wait for it, or choose another -o", path);
 	if (rc != WW_OK) {

@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/lines.h"
 #include "base/tmpdir.h"
+#include "episode/episode.h"
 #include "synth/journal.h"
 #include "train/checkpoint.h"
 #include "train/run_dir.h"
@@ -68,11 +69,23 @@ static enum ww_rc go_on_with_training(const char *dir, struct ww_err *err)
 	return rc;
 }
 
+static enum ww_rc go_on_with_episode(const char *dir, struct ww_err *err)
+{
+	WW_AUTO(ww_episode_release) struct ww_episode e = { 0 };
+	struct ww_episode_writer *w;
+	char path[PATH_MAX];
+	WW_CHECK(ww_fs_join(path, dir, "episode.jsonl", err));
+	WW_CHECK((enum ww_rc)ww_episode_append(path, &e, &w, err));
+	ww_episode_close(w);
+	return WW_OK;
+}
+
 static const struct {
 	const char *file;
 	enum ww_rc (*go_on)(const char *dir, struct ww_err *err);
 } records[] = { { "results.jsonl", go_on_with_lines }, { "results.jsonl", read_lines },
-	{ "journal.jsonl", go_on_with_synth }, { "log.jsonl", go_on_with_training }, { ".lock", go_on_with_training } };
+	{ "journal.jsonl", go_on_with_synth }, { "log.jsonl", go_on_with_training }, { ".lock", go_on_with_training },
+	{ "episode.jsonl", go_on_with_episode } };
 
 static int write_precious(const char *path)
 {
