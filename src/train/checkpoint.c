@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 enum { STATE_MAX = 1 << 20, FORMAT = 1 };
+static const int64_t COUNT_MAX = (int64_t)1 << 53; /* steps are added to it */
 
 static enum ww_rc sync_dir(const char *path, struct ww_err *err)
 {
@@ -62,6 +63,8 @@ static enum ww_rc read_guard(const json_t *v, const char *what, struct ww_guard 
 	WW_CHECK(ww_json_get_int(v, "skipped", what, &g->skipped, err));
 	WW_CHECK(ww_json_get_int(v, "skipped_in_row", what, &g->skipped_in_row, err));
 	WW_CHECK(ww_json_get_array(v, "losses", what, &losses, err));
+	if (g->seen < 0 || g->seen > COUNT_MAX || g->skipped < 0 || g->skipped_in_row < 0)
+		return ww_err_set(err, WW_ERR_USAGE, "%s: the guard has counted what no run counts", what);
 	if ((int64_t)json_array_size(losses) != (g->seen < WW_GUARD_STEPS ? g->seen : WW_GUARD_STEPS))
 		return ww_err_set(err, WW_ERR_USAGE, "%s: the guard's losses do not fit their number", what);
 	json_array_foreach(losses, i, x)
@@ -93,8 +96,8 @@ enum ww_rc ww_checkpoint_state(const char *dir, struct ww_train_state *s, struct
 	for (size_t i = 0; i < WW_ARRAY_LEN(fields); i++) {
 		field = (int64_t *)(void *)((char *)s + fields[i].offset);
 		WW_CHECK(ww_json_get_int(v, fields[i].key, path, field, err));
-		if (*field < 0)
-			return ww_err_set(err, WW_ERR_USAGE, "%s: \"%s\" is negative", path, fields[i].key);
+		if (*field < 0 || *field > COUNT_MAX)
+			return ww_err_set(err, WW_ERR_USAGE, "%s: \"%s\" is negative, or larger than any run", path, fields[i].key);
 	}
 	WW_CHECK(ww_json_get_object(v, "guard", path, &guard, err));
 	WW_CHECK(read_guard(guard, path, &s->guard, err));

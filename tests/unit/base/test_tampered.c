@@ -171,12 +171,45 @@ static void only_leftovers_of_ours_are_removed(void **state)
 	}
 }
 
+/* A checkpoint's counts: one more than the largest number is a place before the guard's losses. */
+static void counts_that_no_run_has(void **state)
+{
+	static const char *const rows[] = { "\"seen\":9223372036854775807", "\"seen\":-3", "\"step\":9223372036854775807",
+		"\"log_bytes\":-1", "\"row\":9223372036854775807", "\"seen\":64" };
+	char dir[PATH_MAX], path[PATH_MAX];
+	(void)state;
+	make_run(0, "state", "state.json", dir, path);
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		static const char *const keys[] = { "step", "updates", "critic_updates", "epoch", "row", "total_tokens",
+			"log_bytes" };
+		struct ww_err err = WW_ERR_INIT;
+		struct ww_train_state s;
+		ww_auto_str text = WW_STR_INIT(1 << 16);
+		ww_str_adds(&text, "{\"format\":1");
+		for (size_t k = 0; k < WW_ARRAY_LEN(keys); k++)
+			if (strncmp(rows[i] + 1, keys[k], strlen(keys[k])))
+				ww_str_addf(&text, ",\"%s\":0", keys[k]);
+		int guard = !strncmp(rows[i], "\"seen", 5);
+		ww_str_addf(&text, ",%s%s\"guard\":{%s,\"skipped\":0,\"skipped_in_row\":0,\"losses\":[", guard ? "" : rows[i],
+			guard ? "" : ",", guard ? rows[i] : "\"seen\":0");
+		for (int k = 0; guard && k < WW_GUARD_STEPS; k++)
+			ww_str_adds(&text, k ? ",1" : "1");
+		ww_str_adds(&text, "]}}");
+		assert_int_equal(ww_fs_write(path, text.p, text.len, &err), WW_OK);
+		enum ww_rc rc = ww_checkpoint_state(dir, &s, &err);
+		int is_good = i == WW_ARRAY_LEN(rows) - 1;
+		if ((rc == WW_OK) != is_good)
+			fail_msg("%s: %s", rows[i], err.msg);
+		json_decref(rc == WW_OK ? s.stage : NULL);
+	}
+}
+
 int main(void)
 {
 	struct ww_err err = WW_ERR_INIT;
 	const struct CMUnitTest tests[] = { cmocka_unit_test(links_are_not_followed),
 		cmocka_unit_test(pipes_are_not_waited_for), cmocka_unit_test(checkpoints_are_no_link),
-		cmocka_unit_test(only_leftovers_of_ours_are_removed) };
+		cmocka_unit_test(only_leftovers_of_ours_are_removed), cmocka_unit_test(counts_that_no_run_has) };
 	if (ww_tmpdir_new(&tmp, "tampered", &err) != WW_OK || ww_fs_join(kept, tmp.path, "precious", &err) != WW_OK ||
 		!write_precious(kept))
 		return 1;
