@@ -136,6 +136,7 @@ for op in ("nonesuch.default", "nonesuch_.default") if not args.graphs else ():
     d = distance(got, [("float32", right(op, array.array("f", data[0])))])
     ok(d < 0.1, f"{op} runs between kernels: what it reads, and what is made of its result ({d:.2g})")
 CHECKS = (("split", "short rows are split by a warp each as by a block each, and copied to aligned ones"),
+          ("attention", "attention_mma of all types, orders, masks and shared heads, of sizes that are not round"),
           ("gemm", "gemm_mma of all types, tiles and orders of its operands, and the ends of gemm3 and gemm16"),
           ("sort", "sorted rows of all types and lengths, whole and in part"),
           ("scan", "scans along the last and a middle axis, shared by one thread to eight"))

@@ -420,6 +420,9 @@ struct __nv_bfloat16 {
 struct alignas(4) __half2 {
 	__half x, y;
 };
+struct alignas(4) __nv_bfloat162 {
+	__nv_bfloat16 x, y;
+};
 inline float __half2float(__half v)
 {
 	_Float16 f;
@@ -441,4 +444,8 @@ inline __nv_bfloat16 __float2bfloat16_rn(float v)
 	const unsigned u = __float_as_uint(v);
 
 	return { (unsigned short)(v != v ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16) };
+}
+inline __nv_bfloat162 __floats2bfloat162_rn(float a, float b)
+{
+	return { __float2bfloat16_rn(a), __float2bfloat16_rn(b) };
 }

@@ -15,6 +15,7 @@
 #ifndef WW_ATTENTION_CUH
 #define WW_ATTENTION_CUH
 
+#include <ww/attention_mma.cuh>
 #include <ww/split.cuh>
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include <ww/hopper.cuh>
@@ -29,16 +30,6 @@ template <int D> struct attention_tile {
 	enum : int { kv_bytes = kv * D * 4 }; /* of K, and as many of V */
 	enum : int { bytes = q_bytes + stages * 2 * kv_bytes };
 };
-
-/* Two floats as fp16 pairs: their leading halves and the remainders. */
-__device__ __forceinline__ void split_pair(float a, float b, unsigned &hi, unsigned &lo)
-{
-	__half2 h = __floats2half2_rn(a, b);
-	float2 f = __half22float2(h);
-	__half2 l = __floats2half2_rn(a - f.x, b - f.y);
-	hi = *(unsigned *)&h;
-	lo = *(unsigned *)&l;
-}
 
 /* Barriers: q, then full and empty of K, full and empty of V, `stages` each. */
 struct attention_bars {

@@ -31,6 +31,16 @@ __device__ __forceinline__ float unscale(unsigned amax) { return __uint_as_float
 
 __device__ __forceinline__ unsigned magnitude(float v) { return __float_as_uint(v) & 0x7fffffffu; }
 
+/* Two floats as fp16 pairs: their leading halves and the remainders. */
+__device__ __forceinline__ void split_pair(float a, float b, unsigned &hi, unsigned &lo)
+{
+	__half2 h = __floats2half2_rn(a, b);
+	float2 f = __half22float2(h);
+	__half2 l = __floats2half2_rn(a - f.x, b - f.y);
+	hi = *(unsigned *)&h;
+	lo = *(unsigned *)&l;
+}
+
 template <int N> __device__ __forceinline__ void split_store(__half *row, int k, const float (&v)[N], float scale)
 {
 	float hi[N], lo[N];

@@ -3,6 +3,7 @@
 #define WW_RECIPE_ATTENTION_H
 
 #include <ww/plan.h>
+#include <ww/recipe/attention_tile.h>
 #include <ww/recipe/common.h>
 #include <ww/recipe/gemm.h>
 
@@ -123,6 +124,112 @@ static void ww_recipe_attention(struct ww_plan *p, const struct ww_attention *a)
 	ww_arg_i32(p, (int)h_kv);
 	ww_arg_i32(p, (int)a->t_q);
 	ww_arg_i32(p, (int)a->t_k);
+}
+
+/* An operand of attention_mma, in elements: (b, h, t, i) lies at b * stride_b + h / group * stride_h + t * stride_t +
+ * i * stride_i of the buffer; one of stride_t and stride_i is 1. */
+struct ww_attention_rows {
+	int buf;
+	long long offset_bytes;
+	long long stride_b, stride_h, stride_t, stride_i;
+};
+
+struct ww_attention_mma {
+	const char *kernel;
+	int dtype; /* WW_F32, WW_F16, WW_BF16 */
+	struct ww_attention_rows q, k, v;
+	long long b, h, group; /* heads that share one of k and v; 0 counts as 1 */
+	long long t_q, t_k, width, width_v;
+	int causal,
+		masked;   /* masked: neighbouring columns, 1 or 2, for which the functor adds to scores at once; 0: none */
+	double scale; /* 0: 1 / sqrt(width) */
+	int warps, mt, keys; /* 0: chosen here */
+};
+
+/* Elements of one copy: as many as address and strides are multiples of, up to 16 bytes. */
+static int ww_attention_vector(const struct ww_attention_rows *o, int bytes)
+{
+	long long terms = o->offset_bytes / bytes | o->stride_b | o->stride_h |
+		(o->stride_i == 1 ? o->stride_t : o->stride_i);
+	int v = 16 / bytes;
+
+	while (v > 1 && terms % v)
+		v /= 2;
+	return v;
+}
+
+static void ww_arg_attention_rows(struct ww_plan *p, const struct ww_attention_rows *o)
+{
+	ww_arg_buf(p, o->buf, o->offset_bytes);
+	ww_arg_i64(p, o->stride_b);
+	ww_arg_i64(p, o->stride_h);
+	ww_arg_i64(p, o->stride_i == 1 ? o->stride_t : o->stride_i);
+}
+
+/* Leading arguments: of q, k and v const T *, long long batch, head, line; int group, heads, t_q, t_k, width, width_v;
+ * float scale (of log2). */
+static void ww_recipe_attention_mma(struct ww_plan *p, const struct ww_attention_mma *a)
+{
+	const struct ww_attention_size s = { .batch = a->b * a->h,
+		.group = a->group ? a->group : 1,
+		.t_q = a->t_q,
+		.t_k = a->t_k,
+		.width = a->width,
+		.width_v = a->width_v,
+		.bytes = a->dtype == WW_F32 ? 4 : 2,
+		.causal = a->causal,
+		.masked = a->masked,
+		.sms = ww_device(p)->sm_count };
+	const int q_row = a->q.stride_i == 1, k_row = a->k.stride_i == 1, v_row = a->v.stride_i == 1;
+	struct ww_attention_tile t = { a->warps, a->mt ? a->mt : 1, a->keys ? a->keys : 32, 0, 0, 0 };
+	long long blocks, shared;
+
+	if (!t.warps)
+		t = ww_attention_choose(&s);
+	t.stages = a->t_k > t.keys ? 2 : 1;
+	t.blocks = ww_attention_held(&s, t.mt) * 4 / t.warps;
+	blocks = ww_cdiv(a->t_q, t.warps * t.mt * 16) * s.batch;
+	if (a->width > 128 || a->width_v > 128 || a->t_k < 1 || blocks > 0x7fffffff || s.group < 1 || a->h % s.group ||
+		a->scale < 0 || (!q_row && a->q.stride_t != 1) || (!k_row && a->k.stride_t != 1) ||
+		(!v_row && a->v.stride_t != 1)) {
+		ww_fail(p,
+			"attention_mma: heads are at most 128 wide and contiguous along their width or length, h is a multiple of "
+			"group, and the scale is not negative");
+		return;
+	}
+	if (ww_device(p)->cc < 80)
+		ww_fail(p, "this kernel needs compute capability 8.0");
+	shared = ww_attention_mma_bytes(&s, &t, q_row, k_row, v_row);
+	ww_tunable(p, a->kernel, "W", ww_attention_up(a->width, 16));
+	ww_tunable(p, a->kernel, "WV", ww_attention_up(a->width_v, 16));
+	ww_tunable(p, a->kernel, "WARPS", t.warps);
+	ww_tunable(p, a->kernel, "MT", t.mt);
+	ww_tunable(p, a->kernel, "KEYS", t.keys);
+	ww_tunable(p, a->kernel, "STAGES", t.stages);
+	ww_tunable(p, a->kernel, "BLOCKS", t.blocks);
+	ww_tunable(p, a->kernel, "QR", q_row);
+	ww_tunable(p, a->kernel, "KR", k_row);
+	ww_tunable(p, a->kernel, "VR", v_row);
+	ww_tunable(p, a->kernel, "QV", ww_attention_vector(&a->q, s.bytes));
+	ww_tunable(p, a->kernel, "KV", ww_attention_vector(&a->k, s.bytes));
+	ww_tunable(p, a->kernel, "VV", ww_attention_vector(&a->v, s.bytes));
+	ww_tunable(p, a->kernel, "CAUSAL", a->causal != 0);
+	ww_tunable(p, a->kernel, "N", a->width_v % 2 ? 1 : 2);
+	ww_tunable(p, a->kernel, "M", a->masked == 2 && a->t_k % 2 == 0 ? 2 : 1);
+	ww_tunable(p, a->kernel, "MASKED", a->masked != 0);
+	ww_launch(p, a->kernel, blocks, 1, 1, 32 * t.warps, 1, 1);
+	ww_shared(p, shared);
+	ww_arg_attention_rows(p, &a->q);
+	ww_arg_attention_rows(p, &a->k);
+	ww_arg_attention_rows(p, &a->v);
+	ww_arg_i32(p, (int)s.group);
+	ww_arg_i32(p, (int)a->h);
+	ww_arg_i32(p, (int)a->t_q);
+	ww_arg_i32(p, (int)a->t_k);
+	ww_arg_i32(p, (int)a->width);
+	ww_arg_i32(p, (int)a->width_v);
+	ww_arg_f32(
+		p, (float)((a->scale != 0.0 ? a->scale : ww_attention_rsqrt((double)a->width)) * 1.44269504088896340736));
 }
 
 #endif

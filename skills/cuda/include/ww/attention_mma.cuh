@@ -1,0 +1,542 @@
+/* attention_mma.cuh - softmax(scale * Q K^T + added) V in one launch by mma.sync, of any lengths and strides and of
+ * head widths up to 128, which Q and K share; V's may be another one.
+ *
+ *   half, bfloat16 scores and sums in fp32; the weights are rounded to the operands' type before they multiply V
+ *   float          every tile of Q, K and V becomes pairs of fp16 in shared memory, scaled by a power of two that its
+ *                  own largest magnitude says (split.cuh); lo*hi + hi*lo + hi*hi keeps 22 bits.  Products with V go to
+ *                  fresh accumulators for every tile (pipeline.cuh says why)
+ *
+ * A block has WARPS * MT * 16 rows of Q of one head and goes through K and V by tiles of KEYS rows; a warp has MT * 16
+ * rows with their running maxima and sums.  The order of all sums is fixed, so the bits are the same every time.  Where
+ * a tile is, its successor is on its way to shared memory.  Widths are padded to multiples of 16 with zeros there.  An
+ * operand is contiguous along its width or along its rows.
+ *
+ * The functor stores, as in attention.cuh, and where MASKED says so it has what is added to a score, too:
+ * added<N>(batch, head, row, col, float (&v)[N]), of N neighbouring columns; a score that does not count is -infinity.
+ * A row of which no score counts is NaN, as a softmax has it.
+ *
+ * Dynamic shared memory: attention_mma_shape<...>::bytes, which ww_attention_mma_bytes() of the recipe repeats.
+ *
+ * Rejected: pairs of TF32, as gemm_mma has them (half the rate, and each warp splits the tile anew); one scale a head,
+ * which takes launches of its own. */
+#ifndef WW_ATTENTION_MMA_CUH
+#define WW_ATTENTION_MMA_CUH
+
+#include <ww/mma.cuh>
+#include <ww/split.cuh>
+
+namespace ww
+{
+
+/* Element (b, h, t, i) of Q, K or V lies at p[b * batch + h / group * head + t * line + i], or, along the rows, at
+ * ... + t + i * line. */
+template <class T> struct attention_operand {
+	const T *p;
+	long long batch, head, line;
+	int group;
+
+	__device__ __forceinline__ const T *from(int b, int h) const { return p + b * batch + h / group * head; }
+};
+
+/* What multiplies on tensor cores. */
+template <class T> struct attention_type {
+	typedef T t;
+};
+template <> struct attention_type<float> {
+	typedef __half t;
+};
+
+/* ROWS rows, WIDTH wide, in shared memory, in memory's order; VEC: elements of one copy. */
+template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struct attention_tile_of {
+	enum : int { words = sizeof(T) == 4 };
+	enum : int { lines = BY_ROW ? ROWS : WIDTH, length = BY_ROW ? WIDTH : ROWS, pitch = length + 8 };
+	enum : int { elements = lines * pitch, raw = lines * length };
+	enum : int { per = length / VEC, copies = lines * per, each = (copies + THREADS - 1) / THREADS };
+	typedef typename attention_type<T>::t H;
+
+	/* Start this thread's copies: of 16 bits to their places, of 32 to `raw` floats, where only this thread reads
+	 * them. */
+	static __device__ __forceinline__ void fill(T *to, const T *from, long long line, int row0, int rows, int width)
+	{
+		const int end_line = BY_ROW ? rows - row0 : width, end = BY_ROW ? width : rows - row0;
+		const T *first = from + (BY_ROW ? row0 * line : row0);
+
+#pragma unroll(VEC *(int)sizeof(T) >= 4 ? each : 4)
+		for (int u = 0; u < each; u++) {
+			const int i = u * THREADS + threadIdx.x, l = i / per, at = i % per * VEC;
+			const int n = l < end_line ? max(0, min((int)VEC, end - at)) : 0;
+			const T *src = n ? first + l * line + at : from;
+			T *dst = to + l * (words ? (int)length : (int)pitch) + at;
+
+			if (copies % THREADS && i >= copies)
+				break;
+			if (VEC * sizeof(T) >= 4)
+				copy_start<(int)(VEC * sizeof(T) >= 4 ? VEC * sizeof(T) : 4)>(dst, src, n * (int)sizeof(T));
+			else
+				*dst = n ? *src : from_float<T>(0.f);
+		}
+	}
+
+	/* The largest magnitude of what this thread copied. */
+	static __device__ __forceinline__ unsigned top(const float *raw_)
+	{
+		unsigned m = 0;
+
+#pragma unroll
+		for (int u = 0; u < each; u++) {
+			const int i = u * THREADS + threadIdx.x;
+			float v[VEC];
+
+			if (copies % THREADS && i >= copies)
+				break;
+			load(raw_ + i * VEC, v);
+#pragma unroll
+			for (int e = 0; e < VEC; e++)
+				m = max(m, magnitude(v[e]));
+		}
+		return m;
+	}
+
+	/* The pairs of what this thread copied: hi, and lo `elements` behind it. */
+	static __device__ __forceinline__ void split(__half *to, const float *raw_, float scale)
+	{
+#pragma unroll
+		for (int u = 0; u < each; u++) {
+			const int i = u * THREADS + threadIdx.x, place = i / per * pitch + i % per * VEC;
+			float v[VEC], hi[VEC];
+
+			if (copies % THREADS && i >= copies)
+				break;
+			load(raw_ + i * VEC, v);
+#pragma unroll
+			for (int e = 0; e < VEC; e++) {
+				v[e] *= scale;
+				hi[e] = __half2float(__float2half_rn(v[e]));
+				v[e] -= hi[e];
+			}
+			store(to + place, hi);
+			store(to + elements + place, v);
+		}
+	}
+
+	/* Of rows r.. and places k.. of their widths the fragment of A; of columns c.. and k.. two of B.  Where columns
+	 * are rows of the tile (K), k is along its width; of V it is the other way round. */
+	static __device__ __forceinline__ void a(unsigned (&f)[4], const H *tile, int r, int k)
+	{
+		const int in = threadIdx.x % 8, m = threadIdx.x % 32 / 8, rr = r + m % 2 * 8, kk = k + m / 2 * 8;
+		mma_load<!BY_ROW>(f, BY_ROW ? tile + (rr + in) * pitch + kk : tile + (kk + in) * pitch + rr);
+	}
+	static __device__ __forceinline__ void b(unsigned (&f)[4], const H *tile, int c, int k)
+	{
+		const int in = threadIdx.x % 8, m = threadIdx.x % 32 / 8, cc = c + m / 2 * 8, kk = k + m % 2 * 8;
+		mma_load<!BY_ROW>(f, BY_ROW ? tile + (cc + in) * pitch + kk : tile + (kk + in) * pitch + cc);
+	}
+	static __device__ __forceinline__ void b_turned(unsigned (&f)[4], const H *tile, int c, int k)
+	{
+		const int in = threadIdx.x % 8, m = threadIdx.x % 32 / 8, cc = c + m / 2 * 8, kk = k + m % 2 * 8;
+		mma_load<BY_ROW>(f, BY_ROW ? tile + (kk + in) * pitch + cc : tile + (cc + in) * pitch + kk);
+	}
+};
+
+/* Q and K are WIDTH wide, V is WIDTH_V, both padded.  QR, KR, VR: along their widths in memory?  QV, KV, VV: elements
+ * of a copy. */
+template <class T, int WIDTH, int WIDTH_V, int WARPS, int MT, int KEYS, int STAGES, bool QR, bool KR, bool VR, int QV,
+	int KV, int VV>
+struct attention_mma_shape {
+	enum : int { warps = WARPS, mt = MT, keys = KEYS, stages = STAGES, threads = 32 * WARPS, rows = 16 * MT * WARPS };
+	enum : int { words = sizeof(T) == 4, parts = words ? 2 : 1 };
+	typedef typename attention_type<T>::t H;
+	typedef attention_tile_of<T, rows, WIDTH, QR, QV, threads> Q;
+	typedef attention_tile_of<T, KEYS, WIDTH, KR, KV, threads> K;
+	typedef attention_tile_of<T, KEYS, WIDTH_V, VR, VV, threads> V;
+	/* 16 bits: Q, then stages of K and V.  32: pairs of Q, then of K and V, where Q lies as it came until these are
+	 * made; then K and V as they come. */
+	enum : int { q_elements = (int)Q::elements * parts, kv_elements = ((int)K::elements + (int)V::elements) * parts };
+	enum : int { kv_bytes = 2 * kv_elements, q_raw = words ? 4 * (int)Q::raw : 0 };
+	enum : int { tile_bytes = !words ? STAGES * kv_bytes : kv_bytes > q_raw ? kv_bytes : q_raw };
+	enum : int { raw_bytes = words ? 4 * ((int)K::raw + (int)V::raw) : 0 };
+	enum : int { bytes = 2 * q_elements + tile_bytes + raw_bytes };
+	/* Fragments of Q stay in registers where there is room for them. */
+	enum : int { held = !words || WIDTH * MT <= 64, steps = WIDTH / 16, steps_v = KEYS / 16 };
+	/* Scores of a tile by chunks of n * 8 columns, results by chunks of n_v * 8: sums that are under way together. */
+	enum : int {
+		n = KEYS % 32 ? 2 : 4,
+		chunks = KEYS / 8 / n,
+		n_v = WIDTH_V % 32 ? 2 : 4,
+		chunks_v = WIDTH_V / 8 / n_v
+	};
+};
+
+/* The largest of all threads' values. */
+template <int N, int WARPS> __device__ __forceinline__ void attention_tops(unsigned (&m)[N], unsigned *box)
+{
+#pragma unroll
+	for (int i = 0; i < N; i++) {
+		m[i] = __reduce_max_sync(0xffffffffu, m[i]);
+		if (threadIdx.x % 32 == 0)
+			box[threadIdx.x / 32 * N + i] = m[i];
+	}
+	__syncthreads();
+#pragma unroll
+	for (int w = 0; w < WARPS; w++)
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			m[i] = max(m[i], box[w * N + i]);
+}
+
+/* acc += a b of 16 bits, or of pairs: the smallest products first, and those of one sum apart from each other. */
+template <int PARTS, int MT, int N, class H> __device__ __forceinline__ void attention_products(
+	float (&acc)[MT][N][4], const unsigned (&a)[PARTS][MT][4], const unsigned (&b)[PARTS][N / 2][4], H *)
+{
+#pragma unroll
+	for (int term = PARTS == 1 ? 2 : 0; term < 3; term++)
+#pragma unroll
+		for (int i = 0; i < MT; i++)
+#pragma unroll
+			for (int j = 0; j < N; j++) {
+				const unsigned (&from)[4] = b[term == 1 ? PARTS - 1 : 0][j / 2];
+				const unsigned two[2] = { from[j % 2 * 2], from[j % 2 * 2 + 1] };
+				mma_16(acc[i][j], a[term == 0 ? PARTS - 1 : 0][i], two, (H *)0);
+			}
+}
+
+/* Two weights as they multiply V. */
+__device__ __forceinline__ void attention_weights(float a, float b, unsigned &w, __half *)
+{
+	const __half2 h = __floats2half2_rn(a, b);
+	w = *(const unsigned *)&h;
+}
+__device__ __forceinline__ void attention_weights(float a, float b, unsigned &w, __nv_bfloat16 *)
+{
+	const __nv_bfloat162 h = __floats2bfloat162_rn(a, b);
+	w = *(const unsigned *)&h;
+}
+
+/* What a warp keeps of its rows: i * 16 + half * 8 + lane / 4 behind the first. */
+template <class S> struct attention_rows {
+	enum : int { parts = S::parts, mt = S::mt, n = S::n, n_v = S::n_v };
+	typedef typename S::H H;
+	unsigned q[parts][S::held ? S::steps : 1][mt][4];
+	float o[S::chunks_v][mt][n_v][4], top[mt][2], base[mt][2], sum[mt][2];
+
+	__device__ __forceinline__ void start()
+	{
+#pragma unroll
+		for (int i = 0; i < mt; i++)
+#pragma unroll
+			for (int h = 0; h < 2; h++) {
+				top[i][h] = -inf_();
+				base[i][h] = sum[i][h] = 0.f;
+			}
+#pragma unroll
+		for (int c = 0; c < S::chunks_v; c++)
+#pragma unroll
+			for (int i = 0; i < mt; i++)
+#pragma unroll
+				for (int j = 0; j < n_v; j++)
+#pragma unroll
+					for (int l = 0; l < 4; l++)
+						o[c][i][j][l] = 0.f;
+	}
+
+	__device__ __forceinline__ void fetch_q(unsigned (&f)[parts][mt][4], const H *tile, int row, int step)
+	{
+#pragma unroll
+		for (int p = 0; p < parts; p++)
+#pragma unroll
+			for (int i = 0; i < mt; i++)
+				S::Q::a(f[p][i], tile + p * S::Q::elements, row + i * 16, step * 16);
+	}
+
+	/* s = Q K^T of a tile. */
+	__device__ __forceinline__ void scores(float (&s)[S::chunks][mt][n][4], const H *tile_q, const H *tile_k, int row)
+	{
+#pragma unroll
+		for (int c = 0; c < S::chunks; c++)
+#pragma unroll
+			for (int i = 0; i < mt; i++)
+#pragma unroll
+				for (int j = 0; j < n; j++)
+#pragma unroll
+					for (int l = 0; l < 4; l++)
+						s[c][i][j][l] = 0.f;
+#pragma unroll
+		for (int step = 0; step < S::steps; step++) {
+			unsigned a[parts][mt][4];
+
+			if (!S::held)
+				fetch_q(a, tile_q, row, step);
+#pragma unroll
+			for (int p = 0; p < parts && S::held; p++)
+#pragma unroll
+				for (int i = 0; i < mt; i++)
+#pragma unroll
+					for (int l = 0; l < 4; l++)
+						a[p][i][l] = q[p][S::held ? step : 0][i][l];
+#pragma unroll
+			for (int c = 0; c < S::chunks; c++) {
+				unsigned b[parts][n / 2][4];
+#pragma unroll
+				for (int p = 0; p < parts; p++)
+#pragma unroll
+					for (int j = 0; j < n / 2; j++)
+						S::K::b(b[p][j], tile_k + p * S::K::elements, (c * n / 2 + j) * 16, step * 16);
+				attention_products<parts>(s[c], a, b, (H *)0);
+			}
+		}
+	}
+
+	/* Scores times `scale` become weights, to the power of two that `base` says; fix: what earlier sums are multiplied
+	 * by. */
+	__device__ __forceinline__ void weigh(float (&s)[S::chunks][mt][n][4], float (&fix)[mt][2], float scale)
+	{
+#pragma unroll
+		for (int i = 0; i < mt; i++)
+#pragma unroll
+			for (int h = 0; h < 2; h++) {
+				float m = -inf_(), add = 0.f;
+#pragma unroll
+				for (int c = 0; c < S::chunks; c++)
+#pragma unroll
+					for (int j = 0; j < n; j++)
+						m = fmaxf(m, fmaxf(s[c][i][j][h * 2], s[c][i][j][h * 2 + 1]));
+				m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
+				m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
+				m = fmaxf(top[i][h], m * scale);
+				/* 14: the largest weights of pairs are at fp16's top, so that lo keeps its bits */
+				const float now = m == -inf_() ? 0.f : (S::words ? 14.f : 0.f) - m;
+				fix[i][h] = top[i][h] == -inf_() ? 0.f : exp2_(now - base[i][h]);
+				top[i][h] = m;
+				base[i][h] = now;
+#pragma unroll
+				for (int c = 0; c < S::chunks; c++)
+#pragma unroll
+					for (int j = 0; j < n; j++)
+#pragma unroll
+						for (int l = 0; l < 2; l++) {
+							float &x = s[c][i][j][h * 2 + l];
+							x = exp2_(fmaf(x, scale, now));
+							add += x;
+						}
+				sum[i][h] = fmaf(sum[i][h], fix[i][h], add);
+			}
+	}
+
+	/* o = o * fix + weights V * unscale. */
+	__device__ __forceinline__ void values(
+		const float (&s)[S::chunks][mt][n][4], const float (&fix)[mt][2], const H *tile_v, float unscale_v)
+	{
+		unsigned w[S::steps_v][parts][mt][4];
+
+#pragma unroll
+		for (int k = 0; k < S::steps_v; k++)
+#pragma unroll
+			for (int i = 0; i < mt; i++)
+#pragma unroll
+				for (int l = 0; l < 4; l++) {
+					const float *x = &s[k * 2 / n][i][k * 2 % n + l / 2][l % 2 * 2];
+					if (S::words)
+						split_pair(x[0], x[1], w[k][0][i][l], w[k][parts - 1][i][l]);
+					else
+						attention_weights(x[0], x[1], w[k][0][i][l], (H *)0);
+				}
+#pragma unroll
+		for (int c = 0; c < S::chunks_v; c++) {
+			float fresh[mt][n_v][4];
+
+#pragma unroll
+			for (int i = 0; i < mt; i++)
+#pragma unroll
+				for (int j = 0; j < n_v; j++)
+#pragma unroll
+					for (int l = 0; l < 4; l++)
+						fresh[i][j][l] = S::words ? 0.f : o[c][i][j][l] * fix[i][l / 2];
+#pragma unroll
+			for (int k = 0; k < S::steps_v; k++) {
+				unsigned b[parts][n_v / 2][4];
+#pragma unroll
+				for (int p = 0; p < parts; p++)
+#pragma unroll
+					for (int j = 0; j < n_v / 2; j++)
+						S::V::b_turned(b[p][j], tile_v + p * S::V::elements, (c * n_v / 2 + j) * 16, k * 16);
+				attention_products<parts>(fresh, w[k], b, (H *)0);
+			}
+#pragma unroll
+			for (int i = 0; i < mt; i++)
+#pragma unroll
+				for (int j = 0; j < n_v; j++)
+#pragma unroll
+					for (int l = 0; l < 4; l++)
+						o[c][i][j][l] = S::words ? fmaf(o[c][i][j][l], fix[i][l / 2], fresh[i][j][l] * unscale_v)
+												 : fresh[i][j][l];
+		}
+	}
+
+	/* N results of a row at once; the first of this thread's rows. */
+	template <int N, class E> __device__ __forceinline__ void end(const E &e, int b, int h, int row, int t_q, int width)
+	{
+		const int col = threadIdx.x % 4 * 2;
+
+#pragma unroll
+		for (int i = 0; i < mt; i++)
+#pragma unroll
+			for (int half = 0; half < 2; half++) {
+				const int r = row + i * 16 + half * 8;
+				float all = sum[i][half] + __shfl_xor_sync(0xffffffffu, sum[i][half], 1);
+				all += __shfl_xor_sync(0xffffffffu, all, 2);
+				const float k = 1.f / all;
+
+#pragma unroll
+				for (int c = 0; c < S::chunks_v; c++) {
+					ahead<E, N> given[n_v][2 / N];
+#pragma unroll
+					for (int j = 0; j < n_v; j++)
+#pragma unroll
+						for (int l = 0; l < 2; l += N) {
+							const int at = (c * n_v + j) * 8 + col + l;
+							if (r < t_q && at < width)
+								given[j][l / N].fetch(e, b, h, r, at);
+						}
+#pragma unroll
+					for (int j = 0; j < n_v; j++)
+#pragma unroll
+						for (int l = 0; l < 2; l += N) {
+							const int at = (c * n_v + j) * 8 + col + l;
+							float out[N];
+#pragma unroll
+							for (int x = 0; x < N; x++)
+								out[x] = o[c][i][j][half * 2 + l + x] * k;
+							if (r < t_q && at < width)
+								given[j][l / N].store(e, out, b, h, r, at);
+						}
+				}
+			}
+	}
+};
+
+/* What is added to the scores of a tile, N columns at once, in units of log2; scores beyond t_k do not count. */
+template <class S, int N, class E> __device__ __forceinline__ void attention_added(
+	float (&add)[S::chunks][S::mt][S::n][4], const E &e, int b, int h, int row, int col, int t_q, int t_k)
+{
+#pragma unroll
+	for (int c = 0; c < S::chunks; c++)
+#pragma unroll
+		for (int i = 0; i < S::mt; i++)
+#pragma unroll
+			for (int j = 0; j < S::n; j++)
+#pragma unroll
+				for (int l = 0; l < 4; l += N) {
+					const int r = min(row + i * 16 + l / 2 * 8, t_q - 1), at = col + (c * S::n + j) * 8 + l % 2;
+					float v[N];
+					if (at < t_k)
+						e.template added<N>(b, h, r, at, v);
+#pragma unroll
+					for (int x = 0; x < N; x++)
+						add[c][i][j][l + x] = at < t_k ? v[x] * 1.44269504088896340736f : 0.f;
+				}
+}
+
+/* S: attention_mma_shape.  N, M: elements that store() and added() get at once, 2 only where the width of V, t_k are
+ * even.  Grid: of one axis; a head's blocks one after another, those with the most keys first. */
+template <class S, bool CAUSAL, bool MASKED, int N, int M, class T, class E>
+__device__ __forceinline__ void attention_mma(attention_operand<T> q, attention_operand<T> k, attention_operand<T> v,
+	int heads, int t_q, int t_k, int width, int width_v, float scale, const E &e)
+{
+	typedef typename S::H H;
+	__shared__ unsigned box[3 * S::warps];
+	const int tiles_q = (t_q + S::rows - 1) / S::rows, z = blockIdx.x / tiles_q, b = z / heads, h = z % heads;
+	const int q0 = (tiles_q - 1 - (int)blockIdx.x % tiles_q) * S::rows, last = CAUSAL ? min(t_k, q0 + S::rows) : t_k;
+	const int tiles = (last + S::keys - 1) / S::keys, warp = threadIdx.x / 32 * S::mt * 16, lane = threadIdx.x % 32;
+	const int row = q0 + warp + lane / 4;
+	const T *from_k = k.from(b, h), *from_v = v.from(b, h);
+	H *tile_q = (H *)dynamic_shared(), *tile_kv = tile_q + S::q_elements;
+	float *raw_q = (float *)tile_kv, *raw_kv = (float *)((char *)tile_kv + S::tile_bytes), unscale_q = 1.f;
+	attention_rows<S> rows;
+
+	auto fill = [&](int t) {
+		T *to = S::words ? (T *)raw_kv : (T *)tile_kv + t % S::stages * S::kv_elements;
+		S::K::fill(to, from_k, k.line, t * S::keys, t_k, width);
+		S::V::fill(to + (S::words ? (int)S::K::raw : (int)S::K::elements), from_v, v.line, t * S::keys, t_k, width_v);
+	};
+	S::Q::fill(S::words ? (T *)raw_q : (T *)tile_q, q.from(b, h), q.line, q0, t_q, width);
+	fill(0);
+	copy_commit();
+	rows.start();
+	for (int t = 0; t < tiles; t++) {
+		H *tile_k = tile_kv + (S::words ? 0 : t % S::stages * S::kv_elements),
+		  *tile_v = tile_k + S::parts * S::K::elements;
+		float s[S::chunks][S::mt][S::n][4], fix[S::mt][2], scale_qk = scale, unscale_v = 1.f;
+
+		copy_wait<0>();
+		if (S::words) {
+			unsigned m[3] = { S::K::top(raw_kv), S::V::top(raw_kv + S::K::raw), t ? 0 : S::Q::top(raw_q) };
+			attention_tops<3, S::warps>(m, box);
+			if (t == 0) {
+				S::Q::split((__half *)tile_q, raw_q, scale_of(m[2]));
+				unscale_q = unscale(m[2]) * scale;
+				__syncthreads();
+			}
+			S::K::split((__half *)tile_k, raw_kv, scale_of(m[0]));
+			S::V::split((__half *)tile_v, raw_kv + S::K::raw, scale_of(m[1]));
+			scale_qk = fmaxf(unscale_q * unscale(m[0]), 1e-37f); /* 0 times a score that does not count is NaN */
+			unscale_v = unscale(m[1]);
+		}
+		__syncthreads();
+		if (t + 1 < tiles)
+			fill(t + 1);
+		copy_commit();
+		if (S::held && t == 0) {
+#pragma unroll
+			for (int step = 0; step < (S::held ? (int)S::steps : 0); step++) {
+				unsigned f[S::parts][S::mt][4];
+				rows.fetch_q(f, tile_q, warp, step);
+#pragma unroll
+				for (int p = 0; p < S::parts; p++)
+#pragma unroll
+					for (int i = 0; i < S::mt; i++)
+#pragma unroll
+						for (int l = 0; l < 4; l++)
+							rows.q[p][S::held ? step : 0][i][l] = f[p][i][l];
+			}
+		}
+		if (CAUSAL && t * S::keys > q0 + warp + S::mt * 16 - 1) /* none of this warp's rows */
+			continue;
+		const int col = t * S::keys + lane % 4 * 2;
+		float add[MASKED ? S::chunks : 1][S::mt][S::n][4];
+		if constexpr (MASKED)
+			attention_added<S, M>(add, e, b, h, row, col, t_q, t_k);
+		rows.scores(s, tile_q, tile_k, warp);
+		if (MASKED) {
+#pragma unroll
+			for (int c = 0; c < S::chunks; c++)
+#pragma unroll
+				for (int i = 0; i < S::mt; i++)
+#pragma unroll
+					for (int j = 0; j < S::n; j++)
+#pragma unroll
+						for (int l = 0; l < 4; l++)
+							s[c][i][j][l] = fmaf(s[c][i][j][l], scale_qk, add[MASKED ? c : 0][i][j][l]);
+		}
+		if ((CAUSAL && (t + 1) * S::keys > q0 + warp) || (t + 1) * S::keys > t_k) {
+#pragma unroll
+			for (int c = 0; c < S::chunks; c++)
+#pragma unroll
+				for (int i = 0; i < S::mt; i++)
+#pragma unroll
+					for (int j = 0; j < S::n; j++)
+#pragma unroll
+						for (int l = 0; l < 4; l++) {
+							const int at = col + (c * S::n + j) * 8 + l % 2;
+							if ((CAUSAL && at > row + i * 16 + l / 2 * 8) || at >= t_k)
+								s[c][i][j][l] = -inf_();
+						}
+		}
+		rows.weigh(s, fix, MASKED ? 1.f : scale_qk);
+		rows.values(s, fix, tile_v, unscale_v);
+	}
+	rows.template end<N>(e, b, h, row, t_q, width_v);
+}
+
+} // namespace ww
+
+#endif

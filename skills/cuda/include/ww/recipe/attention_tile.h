@@ -1,0 +1,118 @@
+/* recipe/attention_tile.h - how long attention_mma takes with each of its tiles, and the best one.  Numbers alone:
+ * plans choose the tile by it, and the planner between this kernel, that of attention.cuh, and products with a softmax
+ * between them.
+ *
+ * Not fitted to measurements yet: what an SM of an H200 issues of each kind of instruction (bench/results/attention.md
+ * says how far it can be trusted).  Only the order of tiles matters. */
+#ifndef WW_RECIPE_ATTENTION_TILE_H
+#define WW_RECIPE_ATTENTION_TILE_H
+
+struct ww_attention_size {
+	long long batch, group; /* heads of all batches; how many of them share one of k and v */
+	long long t_q, t_k, width, width_v;
+	int bytes; /* of an element, 4 or 2 */
+	int causal, masked;
+	long long sms;
+};
+
+/* A block has warps * mt * 16 rows; blocks: on an SM at once, as far as registers go. */
+struct ww_attention_tile {
+	int warps, mt, keys, stages, blocks;
+	double us;
+};
+
+static long long ww_attention_up(long long a, long long b) { return (a + b - 1) / b * b; }
+
+/* Elements in shared memory of `rows` rows, and without what pads them. */
+static long long ww_attention_padded(long long rows, long long width, int by_row)
+{
+	return by_row ? rows * (width + 8) : width * (rows + 8);
+}
+
+/* As attention_mma_shape has it. */
+static long long ww_attention_mma_bytes(
+	const struct ww_attention_size *s, const struct ww_attention_tile *t, int q_row, int k_row, int v_row)
+{
+	const long long w = ww_attention_up(s->width, 16), v = ww_attention_up(s->width_v, 16),
+					rows = t->warps * t->mt * 16;
+	const long long q = 2 * ww_attention_padded(rows, w, q_row);
+	const long long kv = 2 * (ww_attention_padded(t->keys, w, k_row) + ww_attention_padded(t->keys, v, v_row));
+
+	if (s->bytes == 2)
+		return q + t->stages * kv;
+	return 2 * q + (2 * kv > 4 * rows * w ? 2 * kv : 4 * rows * w) + 4 * t->keys * (w + v);
+}
+
+/* Blocks of 4 warps for whose registers there is room: without spills, nvcc 13.0 for sm_90. */
+static int ww_attention_held(const struct ww_attention_size *s, int mt)
+{
+	const long long w = ww_attention_up(s->width > s->width_v ? s->width : s->width_v, 16);
+
+	if (s->bytes == 4)
+		return w <= 16 ? 4 : w <= 32 ? 3 : 2;
+	return mt == 2 ? 2 : w <= 32 ? 4 : w <= 64 ? 3 : 2;
+}
+
+static double ww_attention_most(double a, double b) { return a > b ? a : b; }
+
+/* Clocks of an SM for a block's tile: products, reads of fragments, and everything else, of which the longest hides
+ * most of the others. */
+static double ww_attention_work(const struct ww_attention_size *s, const struct ww_attention_tile *t)
+{
+	const int words = s->bytes == 4;
+	const double w = (double)(ww_attention_up(s->width, 16) + ww_attention_up(s->width_v, 16)), warps = t->warps;
+	const double scores = warps * t->mt * 16 * t->keys, rows = warps * t->mt * 16;
+	const double products = 2. * (words ? 3 : 1) * scores * w / 2048;
+	const double reads = 4. * (words ? 2 : 1) * warps * t->keys * w / 256;
+	const double each = (words ? 9 : 6) + (s->masked ? 4 : 0);
+	const double scale = rows * (double)s->width_v * (words ? 3 : 1), copies = t->keys * w * (words ? 9 : 1);
+	const double other = ww_attention_most(scores * each / 128, scores / 16) + (scale + copies) / 128 + 40 * warps;
+	const double most = ww_attention_most(products, ww_attention_most(reads, other));
+
+	return most + .35 * (products + reads + other - most);
+}
+
+static double ww_attention_mma_us(const struct ww_attention_size *s, const struct ww_attention_tile *t)
+{
+	const int words = s->bytes == 4;
+	const long long rows = t->warps * t->mt * 16, blocks = ww_attention_up(s->t_q, rows) / rows * s->batch;
+	const long long sms = s->sms > 0 ? s->sms : 1, on_one = (blocks + sms - 1) / sms;
+	const long long room = 232448 / (ww_attention_mma_bytes(s, t, 1, 1, 1) + 1024);
+	const long long held = room < 1 ? 1 : room < t->blocks ? room : t->blocks, wave = on_one < held ? on_one : held;
+	const double w = (double)(s->width + s->width_v), part = s->causal ? .5 + .5 * (double)rows / (double)s->t_q : 1;
+	const double all = (double)(ww_attention_up(s->t_k, t->keys) / t->keys);
+	const double tiles = s->causal && part < 1 ? ww_attention_most(1, all * part) : all;
+	const double alone = (words ? 700 : 500) + (words ? 7 : 3) * w * t->keys / 48;
+	const double tile = ww_attention_most((double)wave * ww_attention_work(s, t), alone);
+	const double ends = 1800 + .1 * (double)(wave * rows) * (double)s->width_v;
+	const double clocks = (double)on_one / (double)wave * (tiles * tile + ends);
+	const double heads = (double)s->batch, kept = heads / (double)(s->group > 0 ? s->group : 1);
+	const double memory = s->bytes * (heads * (double)s->t_q * w + kept * (double)s->t_k * w) / 4.2e6;
+	const double cache = (double)blocks * tiles * t->keys * w * s->bytes / 5.5e6;
+
+	return 2 + ww_attention_most(clocks / 1755, ww_attention_most(memory, cache));
+}
+
+static struct ww_attention_tile ww_attention_choose(const struct ww_attention_size *s)
+{
+	struct ww_attention_tile best = { 0 };
+	const long long w = s->width > s->width_v ? s->width : s->width_v;
+
+	for (int warps = 4; warps; warps /= 2)
+		for (int mt = 1; mt <= (s->bytes == 2 && w <= 64 ? 2 : 1); mt++)
+			for (int keys = 64; keys >= 16; keys /= 2) {
+				struct ww_attention_tile now = { warps, mt, keys, s->t_k > keys ? 2 : 1,
+					ww_attention_held(s, mt) * (4 / warps), 0 };
+
+				/* Registers end; 16 keys where there are no more. */
+				if ((keys == 64 && s->bytes == 4 && w > 32) || (keys == 16 && s->t_k > 16) ||
+					(keys == 64 && s->t_k <= 32))
+					continue;
+				now.us = ww_attention_mma_us(s, &now);
+				if (!best.warps || now.us < .98 * best.us)
+					best = now;
+			}
+	return best;
+}
+
+#endif

@@ -1,0 +1,169 @@
+/* attention_check.cc - attention_mma on the cpu: each type, order of the operands and kind of mask, heads that share
+ * theirs, lengths and widths that are not round, against sums in double.  Prints how many are wrong. */
+#include "device.h"
+#include <ww/attention_mma.cuh>
+
+#include <cstdio>
+#include <vector>
+
+enum { NO_MASK, BY_KEY, BY_HEAD, WHOLE, OF_ONE_ROW };
+
+static unsigned seed = 1;
+static float draw()
+{
+	seed = seed * 1664525u + 1013904223u;
+	return (float)(seed >> 8) / (1 << 23) - 1.f;
+}
+
+struct shape {
+	int b, h, h_kv, t_q, t_k, width, width_v, mask;
+};
+
+struct functor {
+	float *o;
+	const float *mask;
+	long long mb, mh, mr;
+	shape s;
+
+	template <int N> void store(int b, int h, int row, int col, const float (&v)[N]) const
+	{
+		for (int i = 0; i < N; i++)
+			o[(((long long)b * s.h + h) * s.t_q + row) * s.width_v + col + i] = v[i];
+	}
+	template <int N> void added(int b, int h, int row, int col, float (&v)[N]) const
+	{
+		for (int i = 0; i < N; i++)
+			v[i] = mask[b * mb + h * mh + row * mr + col + i];
+	}
+};
+
+/* One of q, k, v: (b, h, t, w), by rows or turned, lines `pad` longer than what they hold. */
+template <class T> struct tensor {
+	std::vector<T> data;
+	long long batch, head, line;
+	int by_row, h;
+
+	tensor(int b, int h_, int t, int w, int by_row_, int pad, float size) : by_row(by_row_), h(h_)
+	{
+		line = (by_row ? w : t) + pad;
+		head = (by_row ? t : w) * line;
+		batch = h * head;
+		data.resize(b * batch + 16);
+		for (T &v : data)
+			v = ww::from_float<T>(draw() * size);
+	}
+	double at(int b, int i, int t, int w) const
+	{
+		return ww::to_float(data[b * batch + i * head + (by_row ? t * line + w : w * line + t)]);
+	}
+	ww::attention_operand<T> operand(int group) const { return { data.data(), batch, head, line, group }; }
+};
+
+template <class T> static double reference(const shape &s, const functor &e, const tensor<T> &q, const tensor<T> &k,
+	const tensor<T> &v, double scale, int causal)
+{
+	double worst = 0;
+
+	for (int b = 0; b < s.b; b++)
+		for (int h = 0; h < s.h; h++)
+			for (int r = 0; r < s.t_q; r++) {
+				std::vector<double> w(s.t_k);
+				double top = -INFINITY, sum = 0;
+				const int g = h / (s.h / s.h_kv);
+				for (int c = 0; c < s.t_k; c++) {
+					w[c] = 0;
+					for (int i = 0; i < s.width; i++)
+						w[c] += q.at(b, h, r, i) * k.at(b, g, c, i);
+					w[c] *= scale;
+					if (s.mask)
+						w[c] += e.mask[b * e.mb + h * e.mh + r * e.mr + c];
+					if (causal && c > r)
+						w[c] = -INFINITY;
+					top = fmax(top, w[c]);
+				}
+				for (int c = 0; c < s.t_k; c++)
+					sum += w[c] = exp(w[c] - top);
+				for (int i = 0; i < s.width_v; i++) {
+					double all = 0;
+					const float got = e.o[(((long long)b * s.h + h) * s.t_q + r) * s.width_v + i];
+					for (int c = 0; c < s.t_k; c++)
+						all += w[c] / sum * v.at(b, g, c, i);
+					if (all != all || got != got)
+						worst = fmax(worst, (all != all) == (got != got) ? 0 : INFINITY);
+					else
+						worst = fmax(worst, fabs(all - got));
+				}
+			}
+	return worst;
+}
+
+template <class T, int WIDTH, int WIDTH_V, int WARPS, int MT, int KEYS, int STAGES, bool CAUSAL, bool QR, bool KR,
+	bool VR, int QV, int KV, int VV>
+static int wrong(shape s, int pad, double limit, float size = 1.f)
+{
+	typedef ww::attention_mma_shape<T, WIDTH, WIDTH_V, WARPS, MT, KEYS, STAGES, QR, KR, VR, QV, KV, VV> S;
+	const tensor<T> q(s.b, s.h, s.t_q, s.width, QR, pad, size), k(s.b, s.h_kv, s.t_k, s.width, KR, pad, size),
+		v(s.b, s.h_kv, s.t_k, s.width_v, VR, pad, size);
+	std::vector<float> o((size_t)s.b * s.h * s.t_q * s.width_v, 7.f), mask((size_t)s.b * s.h * s.t_q * s.t_k);
+	const int group = s.h / s.h_kv, blocks = (s.t_q + S::rows - 1) / S::rows * s.b * s.h;
+	const float scale = (float)(1 / sqrt((double)s.width)) / size / size * 3;
+	functor e = { o.data(), mask.data(), 0, 0, 0, s };
+
+	for (size_t i = 0; i < mask.size(); i++) /* a bias, and keys that do not count: the first 70 of head 0 */
+		mask[i] = s.mask == OF_ONE_ROW && i / s.t_k == 3 ? -INFINITY : draw() > .5f || i < 70 ? -INFINITY : draw();
+	if (s.mask != OF_ONE_ROW && s.t_k <= 70)
+		mask[s.t_k / 2] = .5f;
+	e.mb = s.mask == BY_KEY ? s.t_k : s.mask > BY_HEAD ? (long long)s.h * s.t_q * s.t_k : 0;
+	e.mh = s.mask == BY_HEAD || s.mask > BY_HEAD ? (long long)s.t_q * s.t_k : 0;
+	e.mr = s.mask > BY_KEY ? s.t_k : 0;
+#define RUN(MASKED, N, M)                                                                                              \
+	host::launch(blocks, 1, 1, S::threads, 1, [&] {                                                                    \
+		ww::attention_mma<S, CAUSAL, MASKED, N, M>(q.operand(1), k.operand(group), v.operand(group), s.h, s.t_q,       \
+			s.t_k, s.width, s.width_v, scale * 1.44269504088896340736f, e);                                            \
+	})
+	if (s.mask && s.t_k % 2 == 0 && s.width_v % 2 == 0)
+		RUN(true, 2, 2);
+	else if (s.mask)
+		RUN(true, 1, 1);
+	else if (s.width_v % 2 == 0)
+		RUN(false, 2, 1);
+	else
+		RUN(false, 1, 1);
+	const double worst = reference(s, e, q, k, v, scale, CAUSAL) / size;
+	if (!(worst < limit))
+		fprintf(stderr, "%d bytes, %d and %d wide, rows %d keys %d of %d %d, mask %d causal %d: off by %g\n",
+			(int)sizeof(T), s.width, s.width_v, s.t_q, s.t_k, S::rows, KEYS, s.mask, CAUSAL, worst);
+	return !(worst < limit);
+}
+
+template <class T> static int wrong_of(double limit)
+{
+	enum { W = 16 / sizeof(T), FP32 = sizeof(T) == 4, TWO = FP32 ? 1 : 2 };
+	int n = 0;
+
+	n += wrong<T, 16, 16, 1, 1, 16, 1, false, true, true, true, W / 2, W, W>(
+		{ 2, 3, 3, 5, 11, 8, 8, NO_MASK }, 0, limit);
+	n += wrong<T, 64, 64, 2, 1, 32, 2, true, true, true, true, W, W, W>({ 1, 2, 1, 75, 75, 64, 64, NO_MASK }, 8, limit);
+	n += wrong<T, 48, 16, 2, TWO, 32, 2, false, true, true, true, W, W, 1>(
+		{ 2, 4, 2, 33, 90, 40, 9, BY_KEY }, 0, limit);
+	n += wrong<T, 96, 80, 4, 1, 64, 2, true, true, false, true, W / 2, 1, W>(
+		{ 1, 4, 2, 70, 131, 96, 80, WHOLE }, 0, limit);
+	n += wrong<T, 128, 128, 1, TWO, 32, 2, false, false, true, false, 1, W, 1>(
+		{ 1, 2, 1, 41, 77, 128, 128, BY_HEAD }, 0, limit);
+	n += wrong<T, 48, 48, 4, 1, 64, 1, false, true, true, true, 1, 1, 1>(
+		{ 1, 2, 2, 50, 63, 37, 37, OF_ONE_ROW }, 0, limit);
+	n += wrong<T, 32, 64, 4, 1, 64, 2, false, false, false, false, W / 2, W / 2, W / 2>(
+		{ 1, 1, 1, 80, 200, 24, 56, NO_MASK }, 0, limit);
+	return n;
+}
+
+int main(void)
+{
+	int n = wrong_of<float>(3e-6) + wrong_of<__half>(2e-3) + wrong_of<__nv_bfloat16>(8e-3);
+
+	n += wrong<float, 64, 64, 2, 1, 32, 2, false, true, true, true, 4, 4, 4>(
+		{ 1, 2, 2, 40, 70, 64, 64, NO_MASK }, 0, 3e-6, 1e-9f);
+	n += wrong<float, 64, 64, 2, 1, 32, 2, false, true, true, true, 4, 4, 4>(
+		{ 1, 2, 2, 40, 70, 64, 64, WHOLE }, 0, 3e-6, 1e6f);
+	printf("%d\n", n);
+}
