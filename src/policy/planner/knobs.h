@@ -46,6 +46,9 @@ struct knobs {
 			int bq, bk;
 		} cpu_attn;
 		struct {
+			int form; /* 1: attention_mma, 2: attention */
+		} attn;
+		struct {
 			int tile; /* rows of a block, or columns where the scan runs along a middle dimension */
 		} cpu_scan;
 		struct {

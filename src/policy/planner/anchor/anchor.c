@@ -100,6 +100,22 @@ void pl_anchor_operand(struct anchor *s, struct val *v)
 	memcpy(o->size, v->size, sizeof(o->size));
 }
 
+int pl_fuses_operand(const struct anchor *s, int which)
+{
+	int fuses = pl_anchor_ops[s->kind]->fuses;
+
+	return (fuses & FUSES_OPERAND) || (which > 2 && (fuses & FUSES_MASK));
+}
+
+void pl_operand_place(
+	const struct anchor *s, int which, const struct ix *const *at, const struct ix *last, const struct ix **idx)
+{
+	for (int d = 0; d < s->out->rank; d++)
+		idx[d] = at[d];
+	if (!(pl_anchor_ops[s->kind]->fuses & FUSES_OPERAND))
+		idx[s->in[which].rank - 1] = last;
+}
+
 int pl_operand_contiguous(struct pl *pl, const struct operand *o)
 {
 	const struct ix *c[PL_MAX_RANK];

@@ -47,8 +47,10 @@ struct anchor {
 			int last;         /* by the library, operands and result channels-last */
 			int64_t stride[3], pad[3], dil[3], opad[3];
 		} conv;
-		struct { /* q, k, v: (batch, heads, length, width) */
+		struct { /* q, k, v: (batch, heads, length, width), or without heads; what is added to the scores */
 			int causal;
+			int group; /* neighbouring heads of q that read one of k and v */
+			int tiles; /* the template for fp32 of 64 and 128 columns fits, too */
 			double scale;
 		} attn;
 		struct { /* sums or products along one dimension */
@@ -70,16 +72,17 @@ struct anchor {
 
 /* ---- Kinds ------------------------------------------------------------------------------------------------------- */
 
-enum { FUSES_READER = 1, FUSES_OPERAND = 2 };
+enum { FUSES_READER = 1, FUSES_OPERAND = 2, FUSES_MASK = 4 };
 
 struct anchor_ops {
 	const char *header;     /* of the cookbook: <ww/HEADER.cuh>, <ww/recipe/HEADER.h> */
 	const char *by_library; /* cuda: plural name for messages, where a library computes them too; else NULL */
 	int library_tf32;       /* and that without full fp32 accuracy unless LIBRARY_FP32 is asked for */
 	int stores_fp32;        /* a result of 16 bits that its operator does not return may be stored as fp32 */
-	/* FUSES_READER: the expression of what reads its result at its own index; FUSES_OPERAND: those of its operands */
+	/* FUSES_READER: the expression of what reads its result at its own index; FUSES_OPERAND: those of its operands;
+	 * FUSES_MASK: those of operands behind the third, whose last axis is not the result's */
 	int fuses;
-	/* Can the template read operand `which` by the strides that o has now?  Not asked for FUSES_OPERAND. */
+	/* Can the template read operand `which` by the strides that o has now?  Not asked for what is fused. */
 	int (*fits)(struct pl *pl, const struct anchor *s, int which, const struct operand *o);
 	/* Are the operands among the kernel's own buffers, as those of its expressions are?  NULL: no. */
 	int (*reads_operands)(struct pl *pl, const struct kern *k);
@@ -100,6 +103,11 @@ struct val *pl_cast_below(struct pl *pl, struct val *a, int dt);
 /* v with its operations with constants below the views that they act on: what is stored then lies as its source does
  * (queries scaled behind the split into heads are the end of their product), and is read by strides. */
 struct val *pl_constants_below(struct pl *pl, struct val *v);
+/* Is the expression of operand `which` a part of the anchor's kernel? */
+int pl_fuses_operand(const struct anchor *s, int which);
+/* The index of such an operand where the result's is at[]; last: of the axis that only the operand has. */
+void pl_operand_place(
+	const struct anchor *s, int which, const struct ix *const *at, const struct ix *last, const struct ix **idx);
 /* The value that the anchor computes. */
 struct val *pl_anchor_out(struct pl *pl, struct anchor *s, int dt, int rank, const struct ix *const *size);
 /* For ops->fits: no gaps between the elements. */

@@ -1,9 +1,11 @@
-/* attention.c - softmax(q k^T scale) v in one pass over the keys. */
+/* attention.c - softmax(q k^T scale + mask) v in one pass over the keys. */
 #include "policy/planner/lower/lower.h"
 #include "policy/planner/print/print.h"
 
 #include <math.h>
 #include <string.h>
+#include <ww/recipe/attention_tile.h>
+#include <ww/recipe/gemm_tile.h>
 
 static struct val *by_products(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v,
 	struct val *mask, int causal, double scale)
@@ -27,41 +29,275 @@ static struct val *by_products(struct pl *pl, struct gnode *n, struct val *q, st
 	return pl_gemm(pl, n, pl_cast(pl, pl_softmax(pl, s, r - 1, 0), v->dt), v);
 }
 
+/* ---- Which template ---------------------------------------------------------------------------------------------- */
+
+enum form { TILES, MMA }; /* ww::attention, ww::attention_mma */
+enum { MASK = 3 };        /* the operand that is added to the scores: an expression of the functor */
+
+static int is_wide(int64_t d) { return d == 64 || d == 128; }
+
+/* Can the template of 64 and 128 columns, which splits fp32 by launches of its own, compute it? */
+static int fits_tiles(const struct pl *pl, const struct val *q, const struct val *k, const struct val *v, int masked,
+	int causal, int64_t group)
+{
+	int64_t d = ix_num(q->size[q->rank - 1]);
+
+	if (q->rank != 4 || q->dt != WW_F32 || masked || group > 1 || d != ix_num(v->size[3]) ||
+		(causal && ix_num(q->size[2]) != ix_num(k->size[2])))
+		return 0;
+	return pl->target == WW_TARGET_CUDA ? is_wide(d) : d <= 256;
+}
+
+static struct ww_attention_size size_of(const struct pl *pl, const struct val *q, const struct val *k,
+	const struct val *v, int masked, int causal, int64_t group)
+{
+	int r = q->rank;
+
+	return (struct ww_attention_size){ .batch = pl_numel_now(q) / (ix_num(q->size[r - 2]) * ix_num(q->size[r - 1])),
+		.group = group,
+		.t_q = ix_num(q->size[r - 2]),
+		.t_k = ix_num(k->size[r - 2]),
+		.width = ix_num(q->size[r - 1]),
+		.width_v = ix_num(v->size[r - 1]),
+		.bytes = pl_itemsize(q->dt),
+		.causal = causal,
+		.masked = masked,
+		.sms = pl->dev.sm_count ? pl->dev.sm_count : 132 };
+}
+
+/* Microseconds of an H200: seven launches that split operands, and products with the rate of gemm3 (560 where 538 were
+ * measured, bench/results/cookbook-cuda.md). */
+static double tiles_us(const struct ww_attention_size *s)
+{
+	double rows = ceil((double)s->t_q / 128), w = (double)(s->width + s->width_v), heads = (double)s->batch;
+	double bytes = 12 * heads * ((double)s->t_q * (double)s->width + (double)s->t_k * w);
+	double tiles = ceil((double)s->t_k / (s->width == 64 ? 128 : 64)) * (s->width == 64 ? 128 : 64);
+
+	return 14 + bytes / 3e6 +
+		ceil(heads * rows / (double)s->sms) * (2 + 128 * tiles * w * (s->causal ? .6 : 1) / 850e3);
+}
+
+/* Two products, the weights between them written and read. */
+static double products_us(const struct ww_attention_size *s)
+{
+	double scores = (double)s->batch * (double)s->t_q * (double)s->t_k;
+	struct ww_mma_size a = { .m = s->t_q,
+		.n = s->t_k,
+		.k = s->width,
+		.batch = s->batch,
+		.bytes = s->bytes,
+		.a_vector = 16 / s->bytes,
+		.b_vector = 16 / s->bytes,
+		.sms = s->sms };
+	struct ww_mma_size b = a;
+
+	b.n = s->width_v;
+	b.k = s->t_k;
+	return ww_mma_choose(&a).us + ww_mma_choose(&b).us + 2 + scores * (8 + 2 * s->bytes) / 3e6;
+}
+
+/* As many batches and heads, of one type. */
+static int same_heads(const struct val *q, const struct val *k)
+{
+	for (int d = 0; d < q->rank - 2; d++)
+		if (ix_num(q->size[d]) != ix_num(k->size[d]))
+			return 0;
+	return q->rank == k->rank && q->dt == k->dt;
+}
+
+static int fits_mma(const struct pl *pl, const struct val *q, const struct val *k, const struct val *v, double scale)
+{
+	int r = q->rank;
+
+	return pl->target == WW_TARGET_CUDA && pl->dev.cc >= 80 && !pl_all_plain(pl) && (r == 3 || r == 4) &&
+		same_heads(q, k) && same_heads(q, v) && (q->dt == WW_F32 || pl_is_half(q->dt)) && scale > 0 &&
+		ix_num(q->size[r - 1]) <= 128 && ix_num(v->size[r - 1]) <= 128 && ix_num(k->size[r - 2]) > 0 &&
+		ix_num(k->size[r - 2]) == ix_num(v->size[r - 2]);
+}
+
+/* Does x depend on its head (axis 1) by the quotient by `group` alone? */
+static int shares_heads(struct pl *pl, const struct val *x, int64_t group)
+{
+	const struct ix *idx[PL_MAX_RANK], *sub[PL_MAX_RANK], *size = ix_const(pl, group);
+	const struct ix *rest = ix_var(pl, "rest", size), *head = ix_var(pl, "head", ix_div(pl, x->size[1], size));
+
+	for (int d = 0; d < x->rank; d++)
+		idx[d] = d == 1 ? ix_add(pl, ix_mul(pl, head, size), rest) : ix_var(pl, "o", x->size[d]);
+	while (x->kind == V_VIEW && !x->root) {
+		if (x->cond)
+			return 0;
+		pl_map_index(pl, x, x->map, x->arg[0]->rank, idx, sub);
+		x = x->arg[0];
+		memcpy(idx, sub, sizeof(idx));
+	}
+	for (int d = 0; d < x->rank; d++)
+		if (ix_has(idx[d], ix_as_var(rest)))
+			return 0;
+	return 1;
+}
+
+/* How many neighbouring heads of q read the same k and v (grouped queries): the most that hold for both. */
+static int64_t group_of(struct pl *pl, const struct val *k, const struct val *v)
+{
+	int64_t heads = k->rank == 4 ? ix_num(k->size[1]) : 1;
+
+	for (int64_t g = heads; g > 1; g--)
+		if (heads % g == 0 && shares_heads(pl, k, g) && shares_heads(pl, v, g))
+			return g;
+	return 1;
+}
+
+/* One head of each group. */
+static struct val *one_of_group(struct pl *pl, struct val *x, int64_t group)
+{
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
+
+	if (group == 1)
+		return x;
+	pl_guard_eq(pl, x->size[1], ix_const(pl, ix_num(x->size[1])), "the number of heads");
+	for (int d = 0; d < x->rank; d++) {
+		size[d] = d == 1 ? ix_const(pl, ix_num(x->size[1]) / group) : x->size[d];
+		map[d] = d == 1 ? ix_mulc(pl, pl->place[1], group) : pl->place[d];
+	}
+	return pl_view(pl, x, x->rank, size, map);
+}
+
+/* What is added to the scores. */
+static struct val *added(struct pl *pl, struct val *mask, const struct val *q, const struct val *k)
+{
+	const struct ix *size[PL_MAX_RANK];
+	int r = q->rank;
+
+	memcpy(size, q->size, sizeof(size));
+	size[r - 1] = k->size[r - 2];
+	mask = mask->dt == WW_BOOL ? pl_where(pl, mask, pl_constf(pl, WW_F32, 0), pl_constf(pl, WW_F32, -INFINITY))
+							   : pl_cast(pl, mask, WW_F32);
+	return pl_expand(pl, mask, r, size);
+}
+
+static void guard_sizes(struct pl *pl, const struct val *q, const struct val *k, const struct val *v)
+{
+	int r = q->rank;
+
+	for (int d = 0; d < r - 2; d++) {
+		pl_guard_eq(pl, q->size[d], k->size[d], "the heads of attention");
+		pl_guard_eq(pl, q->size[d], v->size[d], "the heads of attention");
+	}
+	pl_guard_eq(pl, q->size[r - 1], k->size[r - 1], "the head size");
+	pl_guard_eq(pl, k->size[r - 2], v->size[r - 2], "the lengths of keys and values");
+}
+
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 	int causal, double scale)
 {
-	int64_t d = ix_num(q->size[q->rank - 1]);
+	int mma = fits_mma(pl, q, k, v, scale), tiles;
+	const struct ix *size[PL_MAX_RANK];
+	int64_t group = mma ? group_of(pl, k, v) : 1;
+	struct ww_attention_size at;
 	struct anchor *s;
 
-	if (q->rank != 4 || q->dt != WW_F32 || mask || d != ix_num(v->size[3]) ||
-		(causal && ix_num(q->size[2]) != ix_num(k->size[2])) ||
-		(pl->target == WW_TARGET_CUDA ? d != 64 && d != 128 : d > 256))
+	tiles = fits_tiles(pl, q, k, v, mask != NULL, causal, group);
+	if (mma) {
+		at = size_of(pl, q, k, v, mask != NULL, causal, group);
+		mma = tiles || ww_attention_choose(&at).us < products_us(&at);
+	}
+	if (!tiles && !mma)
 		return by_products(pl, n, q, k, v, mask, causal, scale);
 	s = pl_anchor(pl, n, S_ATTN, "attention");
 	s->attn.scale = scale;
 	s->attn.causal = causal;
+	s->attn.group = (int)group;
+	s->attn.tiles = tiles;
+	guard_sizes(pl, q, k, v);
+	memcpy(size, q->size, sizeof(size));
+	size[q->rank - 1] = v->size[q->rank - 1];
+	pl_guard_eq(pl, v->size[q->rank - 1], ix_const(pl, ix_num(v->size[q->rank - 1])), "the width of the values");
 	pl_anchor_operand(s, q);
-	pl_anchor_operand(s, k);
-	pl_anchor_operand(s, v);
-	return pl_anchor_out(pl, s, q->dt, 4, q->size);
+	pl_anchor_operand(s, one_of_group(pl, k, group));
+	pl_anchor_operand(s, one_of_group(pl, v, group));
+	if (mask)
+		pl_anchor_operand(s, added(pl, mask, q, k));
+	return pl_anchor_out(pl, s, q->dt, q->rank, size);
+}
+
+/* What the tensor maps' splitting needs: contiguous along the width. */
+static int is_along_width(const struct pl *pl, const struct operand *o)
+{
+	int aligned = ix_num(o->offset) % 4 == 0;
+
+	for (int d = 0; d < o->rank - 1; d++)
+		aligned &= ix_num(o->stride[d]) % 4 == 0;
+	return ix_is(o->stride[o->rank - 1], 1) && (aligned || pl->target == WW_TARGET_CPU);
+}
+
+static int has_mma(const struct pl *pl)
+{
+	return pl->target == WW_TARGET_CUDA && pl->dev.cc >= 80 && !pl_all_plain(pl);
 }
 
 static int fits(struct pl *pl, const struct anchor *s, int which, const struct operand *o)
 {
-	int aligned = ix_num(o->offset) % 4 == 0;
+	int r = o->rank;
 
 	(void)s, (void)which;
-	for (int d = 0; d < 3; d++)
-		aligned &= ix_num(o->stride[d]) % 4 == 0;
-	return ix_is(o->stride[3], 1) && (aligned || pl->target == WW_TARGET_CPU);
+	return is_along_width(pl, o) || (has_mma(pl) && (ix_is(o->stride[r - 1], 1) || ix_is(o->stride[r - 2], 1)));
+}
+
+/* ---- Schedule ---------------------------------------------------------------------------------------------------- */
+
+/* At the sizes at hand. */
+static enum form best_form(struct pl *pl, const struct kern *k)
+{
+	const struct anchor *s = k->anchor;
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	struct val like = { 0 };
+	struct ww_attention_size at;
+	int tiles = s->attn.tiles;
+
+	if (!has_mma(pl))
+		return TILES;
+	for (int i = 0; i < 3; i++)
+		tiles &= is_along_width(pl, &s->in[i]);
+	if (!tiles || pl->dev.cc != 90)
+		return MMA;
+	if (kn->attn.form)
+		return kn->attn.form == 1 ? MMA : TILES;
+	like = *s->out;
+	like.size[3] = s->in[0].size[3];
+	like.dt = WW_F32;
+	at = (struct ww_attention_size){ .batch = ix_num(like.size[0]) * ix_num(like.size[1]),
+		.group = 1,
+		.t_q = ix_num(like.size[2]),
+		.t_k = ix_num(s->in[1].size[2]),
+		.width = ix_num(like.size[3]),
+		.width_v = ix_num(like.size[3]),
+		.bytes = 4,
+		.causal = s->attn.causal,
+		.sms = pl->dev.sm_count ? pl->dev.sm_count : 132 };
+	return tiles_us(&at) < ww_attention_choose(&at).us ? TILES : MMA;
 }
 
 static void build(struct pl *pl, struct kern *k)
 {
-	k->loop->lane = pl_lane_of(pl, k, 3);
-	k->loop->width = 2;
-	k->loop->store = pl_store_body(pl, k, "col");
+	const struct anchor *s = k->anchor;
+	int r = s->out->rank;
+	struct loop *l = k->loop;
+
+	l->form = pl->target == WW_TARGET_CUDA ? best_form(pl, k) : TILES;
+	if (s->n_in > MASK) {
+		const struct ix *idx[PL_MAX_RANK], *key = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), s->in[1].size[r - 2]);
+
+		pl_operand_place(s, MASK, k->anchor_idx, key, idx);
+		l->lane = ix_as_var(key);
+		l->width = pl_widest(s->in[1].size[r - 2], 2);
+		l->load = pl_load_body_of(pl, k, MASK, "col", idx);
+	}
+	l->lane = pl_lane_of(pl, k, r - 1);
+	l->width = l->form == MMA && ix_num(s->out->size[r - 1]) % 2 ? 1 : 2;
+	l->store = pl_store_body(pl, k, "col");
 }
+
+/* ---- Text -------------------------------------------------------------------------------------------------------- */
 
 static const struct knob_row cpu_knobs[] = { { KNOB(cpu_attn.bq), "bq", { 64, 128 } },
 	{ KNOB(cpu_attn.bk), "bk", { 96, 384 } }, { 0 } };
@@ -95,24 +331,93 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 		strpbrk(scale, ".e") ? "" : ".0", kn->cpu_attn.bq, kn->cpu_attn.bk, pl_plan_args(pl, k, "\t"));
 }
 
-static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
+static const struct knob_row cuda_knobs[] = { { KNOB(attn.form), "template", { 1, 2 } }, { 0 } };
+
+/* The statements that name the result's axes. */
+static const char *axes_of(struct pl *pl, const struct kern *k)
 {
 	static const char *const name[] = { "batch", "head", "at" };
+	int r = k->anchor->out->rank;
+	const char *axes = "";
+
+	for (int d = 0; d < r - 1; d++)
+		if (ix_as_var(k->anchor_idx[d]))
+			axes = pl_fmt(
+				pl, "%s\t\tconst ix_t %s = %s;\n", axes, ix_as_var(k->anchor_idx[d])->name, name[d == r - 2 ? 2 : d]);
+	return pl_fmt(pl, "%s\n\t\t(void)batch;\n\t\t(void)head;\n\t\t(void)at;\n", axes);
+}
+
+static void print_functor(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	static const char at[] = "int batch, int head, int at, int col";
+	const char *axes = axes_of(pl, k), *load = "";
+
+	if (k->loop->load)
+		load = pl_fmt(pl, "\ttemplate <int N> __device__ void added(%s, float (&v)[N]) const\n\t{\n%s%s\t}\n", at, axes,
+			pl_indent(pl, k->loop->load, 2));
+	pl_cuda_functor(pl, k, s, load, at, axes);
+}
+
+static const char *stride(struct pl *pl, const struct operand *o, int d)
+{
+	return d < 0 ? "0" : ix_text(pl, o->stride[d]);
+}
+
+static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
+{
 	const struct anchor *sp = k->anchor;
-	const char *heads = "", *axes = "";
+	const char *type = pl_ctype(sp->in[0].val->dt, pl->target), *heads = "";
+	int r = sp->out->rank;
 
 	for (int i = 0; i < 3; i++) {
 		const struct operand *o = &sp->in[i];
 
-		if (ix_as_var(k->anchor_idx[i]))
-			axes = pl_fmt(pl, "%s\t\tconst ix_t %s = %s;\n", axes, ix_as_var(k->anchor_idx[i])->name, name[i]);
+		heads = pl_fmt(pl,
+			"%s\t\t.%c = { .buf = %s, .offset_bytes = %s, .stride_b = %s, .stride_h = %s, .stride_t = %s, "
+			".stride_i = %s },\n",
+			heads, "qkv"[i], pl_plan_buf(pl, o->buf), pl_bytes(pl, o), stride(pl, o, 0), stride(pl, o, r - 3 ? 1 : -1),
+			stride(pl, o, r - 2), stride(pl, o, r - 1));
+	}
+	ww_str_adds(s,
+		pl_named(pl, k,
+			"typedef ww::attention_mma_shape<%s, @_W, @_WV, @_WARPS, @_MT, @_KEYS, @_STAGES, @_QR, @_KR, @_VR, @_QV, "
+			"@_KV, @_VV>\n\t@_s;\n",
+			type));
+	pl_cuda_kernel(pl, k, s, "@_s::threads, @_BLOCKS",
+		pl_fmt(pl,
+			"const %s *q, long long qb, long long qh, long long ql, const %s *k, long long kb, long long kh, "
+			"long long kl,\n"
+			"\t\tconst %s *v, long long vb, long long vh, long long vl, int group, int heads, int t_q, int t_k, "
+			"int width, int width_v,\n\t\tfloat scale",
+			type, type, type),
+		pl_fmt(pl,
+			"attention_mma<@_s, @_CAUSAL, @_MASKED, @_N, @_M, %s>({ q, qb, qh, ql, 1 }, { k, kb, kh, kl, group },\n"
+			"\t\t{ v, vb, vh, vl, group }, heads, t_q, t_k, width, width_v, scale",
+			type));
+	k->launch = pl_named(pl, k,
+		"\tww_recipe_attention_mma(p, &(struct ww_attention_mma){ .kernel = \"@\", .dtype = %s,\n"
+		"%s\t\t.b = %s, .h = %s, .group = %d, .t_q = %s, .t_k = %s, .width = %s, .width_v = %s, .causal = %d, "
+		".masked = %d,\n\t\t.scale = %.17g });\n%s",
+		pl_dtype_name(sp->in[0].val->dt), heads, ix_text(pl, sp->out->size[0]),
+		r == 3 ? "1" : ix_text(pl, sp->out->size[1]), sp->attn.group, ix_text(pl, sp->out->size[r - 2]),
+		ix_text(pl, sp->in[1].size[r - 2]), ix_text(pl, sp->in[0].size[r - 1]), ix_text(pl, sp->out->size[r - 1]),
+		sp->attn.causal, sp->n_in <= MASK ? 0 : pl_widest(sp->in[1].size[r - 2], 2), sp->attn.scale,
+		pl_plan_args(pl, k, "\t"));
+}
+
+static void print_tiles(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct anchor *sp = k->anchor;
+	const char *heads = "";
+
+	for (int i = 0; i < 3; i++) {
+		const struct operand *o = &sp->in[i];
+
 		heads = pl_fmt(pl,
 			"%s\t\t.%c = { .buf = %s, .offset_bytes = %s, .stride_b = %s, .stride_h = %s, .stride_t = %s },\n", heads,
 			"qkv"[i], pl_plan_buf(pl, o->buf), pl_bytes(pl, o), ix_text(pl, o->stride[0]), ix_text(pl, o->stride[1]),
 			ix_text(pl, o->stride[2]));
 	}
-	pl_cuda_functor(pl, k, s, "", "int batch, int head, int at, int col",
-		pl_fmt(pl, "%s\n\t\t(void)batch;\n\t\t(void)head;\n\t\t(void)at;\n", axes));
 	pl_cuda_kernel(pl, k, s, "384, 1",
 		"const __grid_constant__ ww_tensor_map tq, const __grid_constant__ ww_tensor_map tk,\n"
 		"\t\tconst __grid_constant__ ww_tensor_map tv, const unsigned *amax, float scale, int b, int h, int h_kv, "
@@ -126,9 +431,18 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		sp->attn.scale, pl_plan_args(pl, k, "\t"));
 }
 
+static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	print_functor(pl, k, s);
+	if (k->loop->form == MMA)
+		print_mma(pl, k, s);
+	else
+		print_tiles(pl, k, s);
+}
+
 const struct anchor_ops pl_attention_ops = { .header = "attention",
-	.fuses = FUSES_READER,
+	.fuses = FUSES_READER | FUSES_MASK,
 	.fits = fits,
 	.build = build,
-	.knobs = { cpu_knobs },
+	.knobs = { cpu_knobs, cuda_knobs },
 	.print = { print_cpu, print_cuda } };

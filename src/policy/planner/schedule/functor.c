@@ -130,7 +130,7 @@ static void guard_terms(struct pl *pl, const char *terms, int n)
 			terms, n, n);
 }
 
-static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, const struct ix *const *idx)
+static const char *cuda_body(struct pl *pl, struct kern *k, int which, const char *start, const struct ix *const *idx)
 {
 	struct ww_str b = pl_text(pl);
 	const char *terms, *arrays, *loads, *decl = "", *after = "", *refs = "";
@@ -147,7 +147,7 @@ static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, c
 		e.vload_index = "[l]";
 		terms = "";
 		if (idx)
-			t = pl_expr(&e, k->anchor->in[0].val, idx);
+			t = pl_expr(&e, k->anchor->in[which].val, idx);
 		else
 			after = pl_cuda_stores(&e, k, 2, start, &terms, &decl, "");
 		for (int i = 0; i < e.n_vload; i++) {
@@ -183,10 +183,15 @@ static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, c
 
 const char *pl_store_body(struct pl *pl, struct kern *k, const char *start)
 {
-	return pl->target == WW_TARGET_CPU ? cpu_body(pl, k, NULL) : cuda_body(pl, k, start, NULL);
+	return pl->target == WW_TARGET_CPU ? cpu_body(pl, k, NULL) : cuda_body(pl, k, 0, start, NULL);
 }
 
 const char *pl_load_body(struct pl *pl, struct kern *k, const char *start, const struct ix *const *idx)
 {
-	return pl->target == WW_TARGET_CPU ? cpu_body(pl, k, idx) : cuda_body(pl, k, start, idx);
+	return pl->target == WW_TARGET_CPU ? cpu_body(pl, k, idx) : cuda_body(pl, k, 0, start, idx);
+}
+
+const char *pl_load_body_of(struct pl *pl, struct kern *k, int which, const char *start, const struct ix *const *idx)
+{
+	return cuda_body(pl, k, which, start, idx);
 }

@@ -479,7 +479,7 @@ static void schedule_operands(struct pl *pl, struct anchor *s)
 {
 	pl_anchor_operands(pl, s);
 	for (int i = 0; i < s->n_in; i++) {
-		if (pl_anchor_ops[s->kind]->fuses & FUSES_OPERAND) {
+		if (pl_fuses_operand(s, i)) {
 			const struct ix *idx[PL_MAX_RANK];
 
 			pl_own_vars(pl, s->in[i].val, idx);

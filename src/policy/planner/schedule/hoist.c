@@ -96,10 +96,15 @@ static int computed_before(struct pl *pl, struct val *v)
 		for (int o = 0; o < k->n_out; o++)
 			if (computes(pl, k->out[o], k->out_idx[o], v))
 				return 1;
-		for (int n = 0; k->anchor && (pl_anchor_ops[k->anchor->kind]->fuses & FUSES_OPERAND) && n < k->anchor->n_in;
-			n++)
-			if (computes(pl, k->anchor->in[n].val, k->anchor_idx, v))
+		for (int n = 0; k->anchor && n < k->anchor->n_in; n++) {
+			const struct ix *idx[PL_MAX_RANK];
+
+			if (!pl_fuses_operand(k->anchor, n))
+				continue;
+			pl_operand_place(k->anchor, n, k->anchor_idx, ix_var(pl, "last", k->anchor->out->size[0]), idx);
+			if (computes(pl, k->anchor->in[n].val, idx, v))
 				return 1;
+		}
 	}
 	return 0;
 }

@@ -126,11 +126,11 @@ static struct val *copied_before(struct pl *pl, struct val *v)
 
 void pl_anchor_operands(struct pl *pl, struct anchor *s)
 {
-	for (int i = 0; i < s->n_in && !(pl_anchor_ops[s->kind]->fuses & FUSES_OPERAND); i++) {
+	for (int i = 0; i < s->n_in; i++) {
 		struct operand *o = &s->in[i];
 		struct val *v = o->val;
 
-		if (o->buf || by_strides(pl, s, i, o))
+		if (pl_fuses_operand(s, i) || o->buf || by_strides(pl, s, i, o))
 			continue;
 		if (v->root && (!v->root->contiguous || v->root->dt != v->dt)) /* a copy without gaps, in order, of its type */
 			v = pl_view(pl, v, v->rank, v->size, pl->place);

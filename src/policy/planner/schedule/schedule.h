@@ -117,5 +117,6 @@ const struct ix *pl_sizes(struct pl *pl, const struct val *v, int from, int to);
 /* Statements of a functor that a template calls with elements along loop->lane, the first at `start`: stores the
  * outputs, given the anchor's results (cpu: the vector "acc" of n, cuda: the array "acc" of N = loop->width), */
 const char *pl_store_body(struct pl *pl, struct kern *k, const char *start);
-/* or returns operand 0 at idx. */
+/* or returns operand 0 at idx, or another one (cuda). */
 const char *pl_load_body(struct pl *pl, struct kern *k, const char *start, const struct ix *const *idx);
+const char *pl_load_body_of(struct pl *pl, struct kern *k, int which, const char *start, const struct ix *const *idx);

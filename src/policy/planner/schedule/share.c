@@ -182,6 +182,7 @@ static int same_val(
 static int same_anchor(struct same *s)
 {
 	const struct anchor *a = s->a->anchor, *b = s->b.anchor;
+	const struct ix *xa[PL_MAX_RANK], *xb[PL_MAX_RANK], *last = ix_var(s->pl, "last", ix_const(s->pl, 1));
 	const struct anchor_ops *ops;
 
 	if (!a || !b)
@@ -196,8 +197,10 @@ static int same_anchor(struct same *s)
 
 		if (x->rank != y->rank || !same_ix(x->size, y->size, x->rank))
 			return 0;
-		if (ops->fuses & FUSES_OPERAND
-				? !same_val(s, x->val, s->a->anchor_idx, y->val, s->b.anchor_idx)
+		pl_operand_place(a, i, s->a->anchor_idx, last, xa);
+		pl_operand_place(b, i, s->b.anchor_idx, last, xb);
+		if (pl_fuses_operand(a, i)
+				? !same_val(s, x->val, xa, y->val, xb)
 				: x->buf->dt != y->buf->dt || !ix_same(x->offset, y->offset) || !same_ix(x->stride, y->stride, x->rank))
 			return 0;
 		if (ops->reads_operands && ops->reads_operands(s->pl, s->a) && !same_buf(s, x->buf, y->buf))
