@@ -1086,7 +1086,8 @@ def weight_norm_and_parametrizations_are_drawn():
 
 @test
 def a_dict_in_a_list_is_one_argument():
-    source = ("import torch\nclass Model(torch.nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
+    source = ("import torch\nclass Model(torch.nn.Module):\n    def __init__(self, width):\n"
+              "        super().__init__()\n"
               "        self.fc = torch.nn.Linear(width, width)\n    def forward(self, x):\n        return self.fc(x)\n"
               "def get_inputs():\n    return [torch.randn(2, 4)]\ndef get_init_inputs():\n    return %s\n")
     Task(source % "{'width': 4}", "test.py", 3, TARGET)

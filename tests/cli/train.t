@@ -196,7 +196,8 @@ name = recipe("onto_ref", steps=2, warmup=0, sequence=64, step_tokens=64)
 train(name)
 code, _, err = train(name, "--device", "ref", "--steps", "2")
 again, _, more = train(name, "--device", "ref", "--other-arithmetic")
-ok(code == 2 and 'begun with device "' in err and 'here it is "ref"' in err and "other-arithmetic" in err and again == 0,
+ok(code == 2 and 'begun with device "' in err and 'here it is "ref"' in err and "other-arithmetic" in err
+   and again == 0,
    "so it is with another device that the recipe or the command line names", (err, more))
 
 # ---- what changes no bit, and what may change the last ones
