@@ -289,11 +289,31 @@ static void wrong_models_are_refused(void **state)
 	o.spec = "model:nonesuch"; /* neither here nor shipped */
 	assert_int_equal(ww_policy_open(&o, &p, &err), WW_ERR_USAGE);
 	assert_non_null(strstr(err.msg, "no policy of that name"));
-	o.spec = "model:nano"; /* its card is here, its weights are not */
-	assert_int_equal(ww_policy_open(&o, &p, &err), WW_ERR_USAGE);
-	assert_non_null(strstr(err.msg, "weights of the policy"));
 	o.spec = "model:";
 	assert_int_equal(ww_policy_open(&o, &p, &err), WW_ERR_USAGE);
+}
+
+/* By its name from any directory; one whose card is there and whose weights are not is said to be so. */
+static void the_shipped_policy_opens_by_name(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_policy *p;
+	struct ww_policy_opts o = { .spec = "model:nano" };
+	char path[4300], home[4200];
+	(void)state;
+	if (ww_policy_open(&o, &p, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	assert_string_equal(p->ops->prompt(p), "compact");
+	p->ops->free(p);
+	snprintf(home, sizeof(home), "%s", getenv("WARPWRIGHT_HOME"));
+	snprintf(path, sizeof(path), "%s/models/nano", tmp.path);
+	assert_int_equal(ww_fs_mkdirs(path, &err), WW_OK);
+	strcat(path, "/README.md");
+	assert_int_equal(ww_fs_write(path, "#\n", 2, &err), WW_OK);
+	setenv("WARPWRIGHT_HOME", tmp.path, 1);
+	assert_int_equal(ww_policy_open(&o, &p, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "weights of the policy"));
+	setenv("WARPWRIGHT_HOME", home, 1);
 }
 
 int main(void)
@@ -302,6 +322,6 @@ int main(void)
 		cmocka_unit_test(the_record_is_what_the_model_saw),
 		cmocka_unit_test(a_first_prompt_without_room_is_an_error_a_later_one_the_end),
 		cmocka_unit_test(the_size_of_the_cache_bounds_a_conversation), cmocka_unit_test(calls_and_broken_calls),
-		cmocka_unit_test(wrong_models_are_refused) };
+		cmocka_unit_test(wrong_models_are_refused), cmocka_unit_test(the_shipped_policy_opens_by_name) };
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
