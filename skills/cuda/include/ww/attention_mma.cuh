@@ -52,6 +52,7 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 	enum : int { lines = BY_ROW ? ROWS : WIDTH, length = BY_ROW ? WIDTH : ROWS, pitch = length + 8 };
 	enum : int { elements = lines * pitch, raw = lines * length };
 	enum : int { per = length / VEC, copies = lines * per, each = (copies + THREADS - 1) / THREADS };
+	enum : int { together = each <= 4 ? (int)each : 4 }; /* more addresses at once would be spilled */
 	typedef typename attention_type<T>::t H;
 
 	/* Start this thread's copies: of 16 bits to their places, of 32 to `raw` floats, where only this thread reads
@@ -61,7 +62,7 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 		const int end_line = BY_ROW ? rows - row0 : width, end = BY_ROW ? width : rows - row0;
 		const T *first = from + (BY_ROW ? row0 * line : row0);
 
-#pragma unroll(VEC *(int)sizeof(T) >= 4 ? each : 4)
+#pragma unroll(together)
 		for (int u = 0; u < each; u++) {
 			const int i = u * THREADS + threadIdx.x, l = i / per, at = i % per * VEC;
 			const int n = l < end_line ? max(0, min((int)VEC, end - at)) : 0;
@@ -82,7 +83,7 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 	{
 		unsigned m = 0;
 
-#pragma unroll
+#pragma unroll(together)
 		for (int u = 0; u < each; u++) {
 			const int i = u * THREADS + threadIdx.x;
 			float v[VEC];
@@ -100,7 +101,7 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 	/* The pairs of what this thread copied: hi, and lo `elements` behind it. */
 	static __device__ __forceinline__ void split(__half *to, const float *raw_, float scale)
 	{
-#pragma unroll
+#pragma unroll(together)
 		for (int u = 0; u < each; u++) {
 			const int i = u * THREADS + threadIdx.x, place = i / per * pitch + i % per * VEC;
 			float v[VEC], hi[VEC];
@@ -156,8 +157,8 @@ struct attention_mma_shape {
 	enum : int { tile_bytes = !words ? STAGES * kv_bytes : kv_bytes > q_raw ? kv_bytes : q_raw };
 	enum : int { raw_bytes = words ? 4 * ((int)K::raw + (int)V::raw) : 0 };
 	enum : int { bytes = 2 * q_elements + tile_bytes + raw_bytes };
-	/* Fragments of Q stay in registers where there is room for them. */
-	enum : int { held = !words || WIDTH * MT <= 64, steps = WIDTH / 16, steps_v = KEYS / 16 };
+	/* Fragments of Q stay in registers where that does not cost a block of the SM. */
+	enum : int { held = !words || WIDTH * MT <= 32, steps = WIDTH / 16, steps_v = KEYS / 16 };
 	/* Scores of a tile by chunks of n * 8 columns, results by chunks of n_v * 8: sums that are under way together. */
 	enum : int {
 		n = KEYS % 32 ? 2 : 4,
@@ -217,7 +218,7 @@ template <class S> struct attention_rows {
 	enum : int { parts = S::parts, mt = S::mt, n = S::n, n_v = S::n_v };
 	typedef typename S::H H;
 	unsigned q[parts][S::held ? S::steps : 1][mt][4];
-	float o[S::chunks_v][mt][n_v][4], top[mt][2], base[mt][2], sum[mt][2];
+	float o[S::chunks_v][mt][n_v][4], top[mt][2], rest[mt][2], sum[mt][2];
 
 	__device__ __forceinline__ void start()
 	{
@@ -226,7 +227,7 @@ template <class S> struct attention_rows {
 #pragma unroll
 			for (int h = 0; h < 2; h++) {
 				top[i][h] = -inf_();
-				base[i][h] = sum[i][h] = 0.f;
+				rest[i][h] = sum[i][h] = 0.f;
 			}
 #pragma unroll
 		for (int c = 0; c < S::chunks_v; c++)
@@ -286,8 +287,7 @@ template <class S> struct attention_rows {
 		}
 	}
 
-	/* Scores times `scale` become weights, to the power of two that `base` says; fix: what earlier sums are multiplied
-	 * by. */
+	/* Scores times `scale` become weights; fix: what earlier sums are multiplied by. */
 	__device__ __forceinline__ void weigh(float (&s)[S::chunks][mt][n][4], float (&fix)[mt][2], float scale)
 	{
 #pragma unroll
@@ -302,12 +302,17 @@ template <class S> struct attention_rows {
 						m = fmaxf(m, fmaxf(s[c][i][j][h * 2], s[c][i][j][h * 2 + 1]));
 				m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
 				m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
-				m = fmaxf(top[i][h], m * scale);
+				/* The maximum is top + rest, exactly: of scores in the millions a rounded one would be off by powers of
+				 * two, and weights infinite. */
+				const float now = m * scale, old = top[i][h], old_rest = rest[i][h];
+				if (now > old) {
+					top[i][h] = now;
+					rest[i][h] = fmaf(m, scale, -now);
+				}
+				const float from = top[i][h] == -inf_() ? 0.f : top[i][h];
+				fix[i][h] = old == -inf_() ? 0.f : exp2_(old - from + (old_rest - rest[i][h]));
 				/* 14: the largest weights of pairs are at fp16's top, so that lo keeps its bits */
-				const float now = m == -inf_() ? 0.f : (S::words ? 14.f : 0.f) - m;
-				fix[i][h] = top[i][h] == -inf_() ? 0.f : exp2_(now - base[i][h]);
-				top[i][h] = m;
-				base[i][h] = now;
+				const float up = (S::words ? 14.f : 0.f) - rest[i][h];
 #pragma unroll
 				for (int c = 0; c < S::chunks; c++)
 #pragma unroll
@@ -315,7 +320,7 @@ template <class S> struct attention_rows {
 #pragma unroll
 						for (int l = 0; l < 2; l++) {
 							float &x = s[c][i][j][h * 2 + l];
-							x = exp2_(fmaf(x, scale, now));
+							x = exp2_(fmaf(x, scale, -from) + up);
 							add += x;
 						}
 				sum[i][h] = fmaf(sum[i][h], fix[i][h], add);

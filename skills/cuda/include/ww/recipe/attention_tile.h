@@ -43,14 +43,14 @@ static long long ww_attention_mma_bytes(
 	return 2 * q + (2 * kv > 4 * rows * w ? 2 * kv : 4 * rows * w) + 4 * t->keys * (w + v);
 }
 
-/* Blocks of 4 warps for whose registers there is room: without spills, nvcc 13.0 for sm_90. */
+/* Blocks of 4 warps for whose registers there is room: nvcc 13.0 for sm_90 spills at most 24 bytes. */
 static int ww_attention_held(const struct ww_attention_size *s, int mt)
 {
 	const long long w = ww_attention_up(s->width > s->width_v ? s->width : s->width_v, 16);
 
 	if (s->bytes == 4)
-		return w <= 16 ? 4 : w <= 32 ? 3 : 2;
-	return mt == 2 ? 2 : w <= 32 ? 4 : w <= 64 ? 3 : 2;
+		return w <= 16 ? 4 : w <= 80 ? 3 : 2;
+	return mt == 2 ? (w <= 16 ? 3 : 2) : w <= 32 ? 4 : w <= 64 ? 3 : 2;
 }
 
 static double ww_attention_most(double a, double b) { return a > b ? a : b; }
@@ -99,7 +99,7 @@ static struct ww_attention_tile ww_attention_choose(const struct ww_attention_si
 	const long long w = s->width > s->width_v ? s->width : s->width_v;
 
 	for (int warps = 4; warps; warps /= 2)
-		for (int mt = 1; mt <= (s->bytes == 2 && w <= 64 ? 2 : 1); mt++)
+		for (int mt = 1; mt <= (s->bytes == 2 && w <= (s->masked ? 32 : 64) ? 2 : 1); mt++)
 			for (int keys = 64; keys >= 16; keys /= 2) {
 				struct ww_attention_tile now = { warps, mt, keys, s->t_k > keys ? 2 : 1,
 					ww_attention_held(s, mt) * (4 / warps), 0 };
