@@ -23,7 +23,7 @@ from emulated import DEVICE, FLAGS, HERE, Solution, Wrong, compiled, run, tensor
 from tap import ROOT, WW, finish, ok  # noqa: E402
 
 VARIANTS = os.environ.get("WW_VARIANTS") or os.path.join(os.path.dirname(WW), "tests/accuracy-variants")
-GRAPHS = ["across", "channels_last", "channels_last_3d", "few_columns", "masked_products", "rows_apart",
+GRAPHS = ["across", "attention_masks", "channels_last", "channels_last_3d", "few_columns", "masked_products", "rows_apart",
           "scaled_heads", "small_products", "sorts", "stored_last"]
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 
@@ -73,8 +73,10 @@ def packed(values, dtype):
         return struct.pack(f"<{len(values)}e", *values)
     if dtype == "bfloat16":
         return b"".join(struct.pack("<f", v)[2:] for v in values)
-    if dtype in ("bool", "int64"):
-        return array.array("b" if dtype == "bool" else "q", [1] * len(values)).tobytes()
+    if dtype == "bool":
+        return array.array("b", [v > -1 for v in values]).tobytes()
+    if dtype == "int64":
+        return array.array("q", [1] * len(values)).tobytes()
     return array.array("f", values).tobytes()
 
 

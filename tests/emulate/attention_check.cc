@@ -30,10 +30,18 @@ struct functor {
 		for (int i = 0; i < N; i++)
 			o[(((long long)b * s.h + h) * s.t_q + row) * s.width_v + col + i] = v[i];
 	}
-	template <int N> void added(int b, int h, int row, int col, float (&v)[N]) const
+	template <int N> struct beside {
+		float x[N];
+	};
+	template <int N> void ask(int b, int h, int row, int col, beside<N> &given) const
 	{
 		for (int i = 0; i < N; i++)
-			v[i] = mask[b * mb + h * mh + row * mr + col + i];
+			given.x[i] = mask[b * mb + h * mh + row * mr + col + i];
+	}
+	template <int N> void score(int, int, int, int, float (&v)[N], const beside<N> &given) const
+	{
+		for (int i = 0; i < N; i++)
+			v[i] += given.x[i];
 	}
 };
 

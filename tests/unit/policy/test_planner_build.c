@@ -254,13 +254,33 @@ static void test_small_products(void **state)
 	(void)state;
 	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
 	assert_true(r.ok);
-	assert_int_equal(count(r.plan_text, "ww_recipe_gemm_mma(p"), 9);
+	assert_int_equal(count(r.plan_text, "ww_recipe_gemm_mma(p"), 7);
+	assert_int_equal(count(r.plan_text, "ww_recipe_attention_mma(p"), 1);
 	assert_null(strstr(r.plan_text, "pointwise: linear"));
 	assert_null(strstr(r.plan_text, "pointwise: transpose"));
 	assert_non_null(strstr(r.plan_text, "rows: gt, mul_1, where, group_norm, add\n"));
 	assert_non_null(strstr(r.device_text, "ww::load(in_w + c, "));
-	/* scores of half precision stay fp32: they may be too large before they are scaled */
-	assert_non_null(strstr(r.device_text, "struct k6_f {\n\tfloat *"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
+/* Attention of any type, with a mask, a bias, a cap, shared heads, and written as products, is a launch: its scores are
+ * not stored, and nothing of keys and values is copied for heads that share them. */
+static void test_attention(void **state)
+{
+	json_t *g = fixture("attention_masks.json"), *d = device();
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.plan_text, "ww_launch(p") + count(r.plan_text, "ww_scratch(p"), 0);
+	assert_int_equal(count(r.plan_text, "ww_recipe_attention_mma(p"), 3);
+	assert_int_equal(count(r.plan_text, ".group = 2"), 1);
+	assert_int_equal(count(r.plan_text, ".masked = 2"), 2);
+	assert_int_equal(count(r.plan_text, ".masked = 1"), 1); /* 45 keys */
+	assert_non_null(strstr(r.device_text, "tanhf"));
 	ww_pl_result_release(&r);
 	json_decref(g);
 	json_decref(d);
@@ -968,15 +988,16 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
 		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
-		cmocka_unit_test(test_small_products), cmocka_unit_test(test_statistics_follow_the_layout),
-		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_titles_name_the_nodes),
-		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
-		cmocka_unit_test(test_statistics_are_not_rounded), cmocka_unit_test(test_unknown_operator_is_named),
-		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
-		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
-		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
-		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
-		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_small_products), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_computed_sizes_have_names),
+		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
+		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
+		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
+		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
+		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
+		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_forms_of_products),
+		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_partition),
 		cmocka_unit_test(test_in_place) };
 

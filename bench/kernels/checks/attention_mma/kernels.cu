@@ -7,10 +7,18 @@ struct masked {
 	float *y;
 	long long sb, sh, st;
 
-	template <int N> __device__ void added(int b, int, int t, int c, float (&v)[N]) const
+	template <int N> struct beside {
+		bool counts[N];
+	};
+	template <int N> __device__ void ask(int b, int, int t, int c, beside<N> &given) const
 	{
 		for (int i = 0; i < N; i++)
-			v[i] = m[b * mb + t * mt + c + i] ? 0.f : -ww::inf_();
+			given.counts[i] = m[b * mb + t * mt + c + i];
+	}
+	template <int N> __device__ void score(int, int, int, int, float (&v)[N], const beside<N> &given) const
+	{
+		for (int i = 0; i < N; i++)
+			v[i] = given.counts[i] ? v[i] : -ww::inf_();
 	}
 	template <int N> __device__ void store(int b, int h, int t, int c, const float (&v)[N]) const
 	{

@@ -1,4 +1,4 @@
-/* attention_mma.cuh - softmax(scale * Q K^T + added) V in one launch by mma.sync, of any lengths and strides and of
+/* attention_mma.cuh - softmax(f(scale * Q K^T)) V in one launch by mma.sync, of any lengths and strides and of
  * head widths up to 128, which Q and K share; V's may be another one.
  *
  *   half, bfloat16 scores and sums in fp32; the weights are rounded to the operands' type before they multiply V
@@ -11,9 +11,10 @@
  * a tile is, its successor is on its way to shared memory.  Widths are padded to multiples of 16 with zeros there.  An
  * operand is contiguous along its width or along its rows.
  *
- * The functor stores, as in attention.cuh, and where MASKED says so it has what is added to a score, too:
- * added<N>(batch, head, row, col, float (&v)[N]), of N neighbouring columns; a score that does not count is -infinity.
- * A row of which no score counts is NaN, as a softmax has it.
+ * The functor stores, as in attention.cuh, and where MASKED says so it makes of scores what the softmax gets:
+ * score<N>(batch, head, row, col, float (&v)[N], beside<N> &given), of N neighbouring columns, -infinity where they do
+ * not count.  What it reads is loaded before the products by ask<N>(batch, head, row, col, given).  A row of which no
+ * score counts is NaN, as a softmax has it.
  *
  * Dynamic shared memory: attention_mma_shape<...>::bytes, which ww_attention_mma_bytes() of the recipe repeats.
  *
@@ -419,9 +420,8 @@ template <class S> struct attention_rows {
 	}
 };
 
-/* What is added to the scores of a tile, N columns at once, in units of log2; scores beyond t_k do not count. */
-template <class S, int N, class E> __device__ __forceinline__ void attention_added(
-	float (&add)[S::chunks][S::mt][S::n][4], const E &e, int b, int h, int row, int col, int t_q, int t_k)
+/* Each score of a tile, M neighbours at once: f(place..., c, i, j, l), the first of them is [c][i][j][l]. */
+template <class S, int M, class F> __device__ __forceinline__ void attention_each(int row, int col, int t_q, F f)
 {
 #pragma unroll
 	for (int c = 0; c < S::chunks; c++)
@@ -430,18 +430,11 @@ template <class S, int N, class E> __device__ __forceinline__ void attention_add
 #pragma unroll
 			for (int j = 0; j < S::n; j++)
 #pragma unroll
-				for (int l = 0; l < 4; l += N) {
-					const int r = min(row + i * 16 + l / 2 * 8, t_q - 1), at = col + (c * S::n + j) * 8 + l % 2;
-					float v[N];
-					if (at < t_k)
-						e.template added<N>(b, h, r, at, v);
-#pragma unroll
-					for (int x = 0; x < N; x++)
-						add[c][i][j][l + x] = at < t_k ? v[x] * 1.44269504088896340736f : 0.f;
-				}
+				for (int l = 0; l < 4; l += M)
+					f(min(row + i * 16 + l / 2 * 8, t_q - 1), col + (c * S::n + j) * 8 + l % 2, c, i, j, l);
 }
 
-/* S: attention_mma_shape.  N, M: elements that store() and added() get at once, 2 only where the width of V, t_k are
+/* S: attention_mma_shape.  N, M: elements that store() and score() get at once, 2 only where the width of V, t_k are
  * even.  Grid: of one axis; a head's blocks one after another, those with the most keys first. */
 template <class S, bool CAUSAL, bool MASKED, int N, int M, class T, class E>
 __device__ __forceinline__ void attention_mma(attention_operand<T> q, attention_operand<T> k, attention_operand<T> v,
@@ -507,20 +500,29 @@ __device__ __forceinline__ void attention_mma(attention_operand<T> q, attention_
 		if (CAUSAL && t * S::keys > q0 + warp + S::mt * 16 - 1) /* none of this warp's rows */
 			continue;
 		const int col = t * S::keys + lane % 4 * 2;
-		float add[MASKED ? S::chunks : 1][S::mt][S::n][4];
-		if constexpr (MASKED)
-			attention_added<S, M>(add, e, b, h, row, col, t_q, t_k);
-		rows.scores(s, tile_q, tile_k, warp);
-		if (MASKED) {
+		if constexpr (MASKED) {
+			typename E::template beside<M> given[S::chunks][S::mt][S::n][4 / M];
+
+			attention_each<S, M>(row, col, t_q, [&](int r, int at, int c, int i, int j, int l) {
+				if (at < t_k)
+					e.template ask<M>(b, h, r, at, given[c][i][j][l / M]);
+			});
+			rows.scores(s, tile_q, tile_k, warp);
+			scale_qk *= 0.693147180559945309417f;
+			attention_each<S, M>(row, col, t_q, [&](int r, int at, int c, int i, int j, int l) {
+				float x[M];
 #pragma unroll
-			for (int c = 0; c < S::chunks; c++)
+				for (int m = 0; m < M; m++)
+					x[m] = s[c][i][j][l + m] * scale_qk;
+				if (at < t_k)
+					e.template score<M>(b, h, r, at, x, given[c][i][j][l / M]);
 #pragma unroll
-				for (int i = 0; i < S::mt; i++)
-#pragma unroll
-					for (int j = 0; j < S::n; j++)
-#pragma unroll
-						for (int l = 0; l < 4; l++)
-							s[c][i][j][l] = fmaf(s[c][i][j][l], scale_qk, add[MASKED ? c : 0][i][j][l]);
+				for (int m = 0; m < M; m++)
+					s[c][i][j][l + m] = x[m];
+			});
+			scale_qk = 1.44269504088896340736f;
+		} else {
+			rows.scores(s, tile_q, tile_k, warp);
 		}
 		if ((CAUSAL && (t + 1) * S::keys > q0 + warp) || (t + 1) * S::keys > t_k) {
 #pragma unroll
@@ -536,7 +538,7 @@ __device__ __forceinline__ void attention_mma(attention_operand<T> q, attention_
 								s[c][i][j][l] = -inf_();
 						}
 		}
-		rows.weigh(s, fix, MASKED ? 1.f : scale_qk);
+		rows.weigh(s, fix, scale_qk);
 		rows.values(s, fix, tile_v, unscale_v);
 	}
 	rows.template end<N>(e, b, h, row, t_q, width_v);

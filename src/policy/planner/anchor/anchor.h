@@ -47,7 +47,7 @@ struct anchor {
 			int last;         /* by the library, operands and result channels-last */
 			int64_t stride[3], pad[3], dil[3], opad[3];
 		} conv;
-		struct { /* q, k, v: (batch, heads, length, width), or without heads; what is added to the scores */
+		struct { /* q, k, v: (batch, heads, length, width), or without heads; what becomes of scores */
 			int causal;
 			int group; /* neighbouring heads of q that read one of k and v */
 			int tiles; /* the template for fp32 of 64 and 128 columns fits, too */
@@ -134,6 +134,9 @@ int pl_prefers_last(struct pl *pl);
 void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask);
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 	int causal, double scale);
+/* weights v, where the weights are the softmax of a product's elements, each as an expression of its own; NULL: another
+ * product. */
+struct val *pl_attention_of(struct pl *pl, struct gnode *n, struct val *weights, struct val *v);
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
 /* Has a template rows of x along dim, of their type and length? */
 int pl_sorts(const struct pl *pl, const struct val *x, int dim);

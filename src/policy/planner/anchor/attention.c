@@ -32,7 +32,7 @@ static struct val *by_products(struct pl *pl, struct gnode *n, struct val *q, st
 /* ---- Which template ---------------------------------------------------------------------------------------------- */
 
 enum form { TILES, MMA }; /* ww::attention, ww::attention_mma */
-enum { MASK = 3 };        /* the operand that is added to the scores: an expression of the functor */
+enum { MASK = 3 };        /* the operand that says what becomes of scores: an expression of the functor */
 
 static int is_wide(int64_t d) { return d == 64 || d == 128; }
 
@@ -162,17 +162,26 @@ static struct val *one_of_group(struct pl *pl, struct val *x, int64_t group)
 	return pl_view(pl, x, x->rank, size, map);
 }
 
-/* What is added to the scores. */
-static struct val *added(struct pl *pl, struct val *mask, const struct val *q, const struct val *k)
+/* A score, in expressions of the functor. */
+static struct val *score(struct pl *pl, int dt)
+{
+	struct val *v = pl_constf(pl, dt, NAN);
+
+	v->given = "v[l]";
+	return v;
+}
+
+/* What becomes of scores by a mask. */
+static struct val *masked(struct pl *pl, struct val *mask, const struct val *q, const struct val *k)
 {
 	const struct ix *size[PL_MAX_RANK];
 	int r = q->rank;
 
 	memcpy(size, q->size, sizeof(size));
 	size[r - 1] = k->size[r - 2];
-	mask = mask->dt == WW_BOOL ? pl_where(pl, mask, pl_constf(pl, WW_F32, 0), pl_constf(pl, WW_F32, -INFINITY))
-							   : pl_cast(pl, mask, WW_F32);
-	return pl_expand(pl, mask, r, size);
+	if (mask->dt == WW_BOOL)
+		return pl_where(pl, pl_expand(pl, mask, r, size), score(pl, WW_F32), pl_constf(pl, WW_F32, -INFINITY));
+	return pl_op2(pl, OP_ADD, score(pl, WW_F32), pl_expand(pl, pl_cast(pl, mask, WW_F32), r, size));
 }
 
 static void guard_sizes(struct pl *pl, const struct val *q, const struct val *k, const struct val *v)
@@ -187,37 +196,148 @@ static void guard_sizes(struct pl *pl, const struct val *q, const struct val *k,
 	pl_guard_eq(pl, k->size[r - 2], v->size[r - 2], "the lengths of keys and values");
 }
 
-struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
-	int causal, double scale)
+/* becomes: what becomes of scores; NULL: nothing. */
+static struct val *attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v,
+	struct val *becomes, int causal, double scale, int64_t group, int tiles)
 {
-	int mma = fits_mma(pl, q, k, v, scale), tiles;
 	const struct ix *size[PL_MAX_RANK];
-	int64_t group = mma ? group_of(pl, k, v) : 1;
-	struct ww_attention_size at;
-	struct anchor *s;
+	struct anchor *s = pl_anchor(pl, n, S_ATTN, "attention");
+	int r = q->rank;
 
-	tiles = fits_tiles(pl, q, k, v, mask != NULL, causal, group);
-	if (mma) {
-		at = size_of(pl, q, k, v, mask != NULL, causal, group);
-		mma = tiles || ww_attention_choose(&at).us < products_us(&at);
-	}
-	if (!tiles && !mma)
-		return by_products(pl, n, q, k, v, mask, causal, scale);
-	s = pl_anchor(pl, n, S_ATTN, "attention");
 	s->attn.scale = scale;
 	s->attn.causal = causal;
 	s->attn.group = (int)group;
 	s->attn.tiles = tiles;
 	guard_sizes(pl, q, k, v);
 	memcpy(size, q->size, sizeof(size));
-	size[q->rank - 1] = v->size[q->rank - 1];
-	pl_guard_eq(pl, v->size[q->rank - 1], ix_const(pl, ix_num(v->size[q->rank - 1])), "the width of the values");
+	size[r - 1] = v->size[r - 1];
+	for (struct val *const *x = (struct val *const[]){ q, v, NULL }; *x; x++)
+		pl_guard_eq(pl, (*x)->size[r - 1], ix_const(pl, ix_num((*x)->size[r - 1])), "the width of heads");
 	pl_anchor_operand(s, q);
 	pl_anchor_operand(s, one_of_group(pl, k, group));
 	pl_anchor_operand(s, one_of_group(pl, v, group));
-	if (mask)
-		pl_anchor_operand(s, added(pl, mask, q, k));
-	return pl_anchor_out(pl, s, q->dt, q->rank, size);
+	if (becomes)
+		pl_anchor_operand(s, becomes);
+	return pl_anchor_out(pl, s, q->dt, r, size);
+}
+
+/* Does the kernel take less than products? */
+static int pays(const struct pl *pl, const struct val *q, const struct val *k, const struct val *v, int has_mask,
+	int causal, int64_t group)
+{
+	struct ww_attention_size at = size_of(pl, q, k, v, has_mask, causal, group);
+
+	return ww_attention_choose(&at).us < products_us(&at);
+}
+
+struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
+	int causal, double scale)
+{
+	int mma = fits_mma(pl, q, k, v, scale);
+	int64_t group = mma ? group_of(pl, k, v) : 1;
+	int tiles = fits_tiles(pl, q, k, v, mask != NULL, causal, group);
+
+	if (!tiles && !(mma && pays(pl, q, k, v, mask != NULL, causal, group)))
+		return by_products(pl, n, q, k, v, mask, causal, scale);
+	return attention(pl, n, q, k, v, mask ? masked(pl, mask, q, k) : NULL, causal, scale, group, tiles);
+}
+
+/* ---- Written as products ------------------------------------------------------------------------------------------
+ */
+
+/* A softmax of scores: the product that they are of, times a scale, and what becomes of it. */
+struct written {
+	struct val *product;
+	double scale;
+	int failed;
+};
+
+/* The product that v is, of all its rows and columns; or NULL. */
+static struct val *product_of(struct val *v)
+{
+	return v->kind == V_ANCHOR && v->anchor->kind == S_GEMM && !v->root && v->rank == v->anchor->gemm.n_batch + 2
+		? v
+		: NULL;
+}
+
+/* Does v need an anchor's result, or a sum? */
+static int needs_more(const struct val *v)
+{
+	if (v->root || v->kind == V_BUF)
+		return 0;
+	if (v->kind == V_ANCHOR || v->kind == V_RED)
+		return 1;
+	for (int i = 0; i < v->n_arg; i++)
+		if (needs_more(v->arg[i]))
+			return 1;
+	return 0;
+}
+
+/* Factors of a product's result are the scale. */
+static int is_scaled(struct written *w, struct val *v, double *scale)
+{
+	int by_const = v->kind == V_OP && v->n_arg == 2 && v->arg[1]->kind == V_CONST && !v->root;
+
+	if (v->kind == V_OP && v->op == OP_CAST && !v->root)
+		return is_scaled(w, v->arg[0], scale);
+	if (by_const && (v->op == OP_MUL || v->op == OP_DIV) && is_scaled(w, v->arg[0], scale)) {
+		*scale = v->op == OP_MUL ? *scale * v->arg[1]->f : *scale / v->arg[1]->f;
+		return 1;
+	}
+	if (!product_of(v))
+		return 0;
+	w->product = v;
+	*scale = 1;
+	return 1;
+}
+
+/* v with the score in place of the product. */
+static struct val *in_terms_of_score(struct pl *pl, struct written *w, struct val *v)
+{
+	struct val *before = w->product, *r;
+	double scale;
+
+	if (is_scaled(w, v, &scale)) {
+		w->failed |= before && (before != w->product || scale != w->scale);
+		w->scale = scale;
+		return score(pl, v->dt);
+	}
+	if (v->kind != V_OP || v->root || v->force_root) {
+		w->failed |= needs_more(v);
+		return v;
+	}
+	r = pl_val(pl, V_OP, v->dt, v->rank, v->size);
+	r->op = v->op;
+	r->n_arg = v->n_arg;
+	for (int i = 0; i < v->n_arg; i++)
+		r->arg[i] = in_terms_of_score(pl, w, v->arg[i]);
+	return r;
+}
+
+struct val *pl_attention_of(struct pl *pl, struct gnode *n, struct val *weights, struct val *v)
+{
+	struct written w = { NULL, 1, 0 };
+	struct val *becomes, *q, *k;
+	int perm[PL_MAX_RANK], r = weights->rank;
+	int64_t group;
+
+	while (weights->kind == V_OP && weights->op == OP_CAST && !weights->softmax_of)
+		weights = weights->arg[0];
+	if (!weights->softmax_of || weights->root)
+		return NULL;
+	becomes = in_terms_of_score(pl, &w, weights->softmax_of);
+	if (!w.product || w.failed || w.product->rank != r)
+		return NULL;
+	for (int i = 0; i < r; i++)
+		perm[i] = i == r - 1 ? r - 2 : i == r - 2 ? r - 1 : i;
+	q = w.product->anchor->in[0].val;
+	k = pl_permute(pl, w.product->anchor->in[1].val, perm);
+	if (!fits_mma(pl, q, k, v, w.scale))
+		return NULL;
+	group = group_of(pl, k, v);
+	if (!pays(pl, q, k, v, !becomes->given, 0, group))
+		return NULL;
+	return attention(pl, n, q, k, v, becomes->given ? NULL : becomes, 0, w.scale, group, 0);
 }
 
 /* What the tensor maps' splitting needs: contiguous along the width. */
@@ -353,7 +473,12 @@ static void print_functor(struct pl *pl, struct kern *k, struct ww_str *s)
 	const char *axes = axes_of(pl, k), *load = "";
 
 	if (k->loop->load)
-		load = pl_fmt(pl, "\ttemplate <int N> __device__ void added(%s, float (&v)[N]) const\n\t{\n%s%s\t}\n", at, axes,
+		load = pl_fmt(pl,
+			"\ttemplate <int N> struct beside {\n%s\t};\n"
+			"\ttemplate <int N> __device__ void ask(%s, beside<N> &given) const\n\t{\n%s%s%s\t}\n"
+			"\ttemplate <int N> __device__ void score(%s, float (&v)[N], beside<N> &given) const\n\t{\n%s%s%s\t}\n",
+			pl_indent(pl, k->loop->given, 2), at, axes, pl_indent(pl, k->loop->given_refs, 2),
+			pl_indent(pl, k->loop->ask, 2), at, axes, pl_indent(pl, k->loop->given_refs, 2),
 			pl_indent(pl, k->loop->load, 2));
 	pl_cuda_functor(pl, k, s, load, at, axes);
 }

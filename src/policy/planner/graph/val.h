@@ -46,6 +46,8 @@ struct val {
 	int n_arg;
 	enum pl_op op;
 	double f;                          /* CONST */
+	const char *given;                 /* CONST: stands for a number that a template hands over, by this name */
+	struct val *softmax_of;            /* the softmax of this along its last dimension */
 	int64_t i;                         /* CONST of an integer type */
 	const struct ix *index;            /* INDEX, over place[] */
 	const struct ix *map[PL_MAX_RANK]; /* VIEW: index of each dimension of arg[0], over place[] */

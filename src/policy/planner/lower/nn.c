@@ -45,7 +45,9 @@ static struct val *matmul_of(struct pl *pl, struct gnode *n, struct val *a, stru
 		size[nb] = b->size[b->rank - 2];
 		size[nb + 1] = b->size[b->rank - 1];
 		b = pl_expand(pl, b, nb + 2, size);
-		c = pl_gemm(pl, n, a, b);
+		c = pl_attention_of(pl, n, a, b);
+		if (!c)
+			c = pl_gemm(pl, n, a, b);
 	}
 	if (bv)
 		c = pl_squeeze(pl, c, c->rank - 1);

@@ -222,7 +222,11 @@ static void softmax(struct pl *pl, struct gnode *n)
 	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", -1), a->rank);
 
-	done(n, pl_softmax(pl, a, d, n->variant == LOG));
+	struct val *s = pl_softmax(pl, a, d, n->variant == LOG);
+
+	if (n->variant != LOG && d == a->rank - 1)
+		s->softmax_of = a;
+	done(n, s);
 }
 
 /* ---- Normalisations ---------------------------------------------------------------------------------------------- */

@@ -167,6 +167,12 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 	for (int i = 0; i < e.n_vload; i++)
 		refs = pl_fmt(pl, "%s%s (&%s)[%s] = given.%s;\n", refs, pl_cuda_loaded(&e.vload[i]), e.vload[i].name,
 			e.vload[i].one ? "1" : "N", e.vload[i].name);
+	if (idx && which) {
+		k->loop->given = arrays;
+		k->loop->given_refs = refs;
+		k->loop->ask = loads;
+		arrays = loads = "";
+	}
 	if (idx)
 		return pl_fmt(pl,
 			"%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = (ix_t)%s + l;\n"

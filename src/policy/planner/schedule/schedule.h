@@ -69,6 +69,7 @@ struct loop {
 	 * none
 	 */
 	const char *ahead, *refs, *fetch;
+	const char *given, *given_refs, *ask; /* the same of those that `load` reads, of an operand behind the first */
 };
 
 /* Fill k->loop of every kernel, or find an earlier kernel that does the same to other buffers (k->shared). */

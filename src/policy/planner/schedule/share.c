@@ -137,7 +137,7 @@ static int same_form(
 	int red;
 
 	switch (a->kind) {
-	case V_CONST: return a->i == b->i && !memcmp(&a->f, &b->f, sizeof(a->f));
+	case V_CONST: return !a->given == !b->given && a->i == b->i && !memcmp(&a->f, &b->f, sizeof(a->f));
 	case V_INDEX: return same_at(s->pl, a, a->index, ia, b, b->index, ib);
 	case V_ANCHOR: return a->anchor == s->a->anchor && b->anchor == s->b.anchor && same_ix(ia, ib, a->rank);
 	case V_OP:

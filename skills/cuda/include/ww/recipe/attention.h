@@ -140,9 +140,8 @@ struct ww_attention_mma {
 	struct ww_attention_rows q, k, v;
 	long long b, h, group; /* heads that share one of k and v; 0 counts as 1 */
 	long long t_q, t_k, width, width_v;
-	int causal,
-		masked;   /* masked: neighbouring columns, 1 or 2, for which the functor adds to scores at once; 0: none */
-	double scale; /* 0: 1 / sqrt(width) */
+	int causal, masked;  /* masked: neighbouring scores, 1 or 2, that the functor gets at once; 0: it gets none */
+	double scale;        /* 0: 1 / sqrt(width) */
 	int warps, mt, keys; /* 0: chosen here */
 };
 
