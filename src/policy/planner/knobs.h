@@ -47,6 +47,7 @@ struct knobs {
 		} cpu_attn;
 		struct {
 			int form; /* 1: attention_mma, 2: attention */
+			int warps, keys;
 		} attn;
 		struct {
 			int tile; /* rows of a block, or columns where the scan runs along a middle dimension */

@@ -451,7 +451,8 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 		strpbrk(scale, ".e") ? "" : ".0", kn->cpu_attn.bq, kn->cpu_attn.bk, pl_plan_args(pl, k, "\t"));
 }
 
-static const struct knob_row cuda_knobs[] = { { KNOB(attn.form), "template", { 1, 2 } }, { 0 } };
+static const struct knob_row cuda_knobs[] = { { KNOB(attn.form), "template", { 1, 2 } },
+	{ KNOB(attn.warps), "warps", { 4, 2, 1 } }, { KNOB(attn.keys), "keys", { 32, 64 } }, { 0 } };
 
 /* The statements that name the result's axes. */
 static const char *axes_of(struct pl *pl, const struct kern *k)
@@ -492,6 +493,10 @@ static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct anchor *sp = k->anchor;
 	const char *type = pl_ctype(sp->in[0].val->dt, pl->target), *heads = "";
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	const char *tile = kn->attn.warps || kn->attn.keys
+		? pl_fmt(pl, ", .warps = %d, .keys = %d", kn->attn.warps, kn->attn.keys)
+		: "";
 	int r = sp->out->rank;
 
 	for (int i = 0; i < 3; i++) {
@@ -522,11 +527,11 @@ static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_attention_mma(p, &(struct ww_attention_mma){ .kernel = \"@\", .dtype = %s,\n"
 		"%s\t\t.b = %s, .h = %s, .group = %d, .t_q = %s, .t_k = %s, .width = %s, .width_v = %s, .causal = %d, "
-		".masked = %d,\n\t\t.scale = %.17g });\n%s",
+		".masked = %d,\n\t\t.scale = %.17g%s });\n%s",
 		pl_dtype_name(sp->in[0].val->dt), heads, ix_text(pl, sp->out->size[0]),
 		r == 3 ? "1" : ix_text(pl, sp->out->size[1]), sp->attn.group, ix_text(pl, sp->out->size[r - 2]),
 		ix_text(pl, sp->in[1].size[r - 2]), ix_text(pl, sp->in[0].size[r - 1]), ix_text(pl, sp->out->size[r - 1]),
-		sp->attn.causal, sp->n_in <= MASK ? 0 : pl_widest(sp->in[1].size[r - 2], 2), sp->attn.scale,
+		sp->attn.causal, sp->n_in <= MASK ? 0 : pl_widest(sp->in[1].size[r - 2], 2), sp->attn.scale, tile,
 		pl_plan_args(pl, k, "\t"));
 }
 

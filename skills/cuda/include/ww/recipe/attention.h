@@ -180,11 +180,12 @@ static void ww_recipe_attention_mma(struct ww_plan *p, const struct ww_attention
 		.masked = a->masked,
 		.sms = ww_device(p)->sm_count };
 	const int q_row = a->q.stride_i == 1, k_row = a->k.stride_i == 1, v_row = a->v.stride_i == 1;
-	struct ww_attention_tile t = { a->warps, a->mt ? a->mt : 1, a->keys ? a->keys : 32, 0, 0, 0 };
+	struct ww_attention_tile t = ww_attention_choose(&s);
 	long long blocks, shared;
 
-	if (!t.warps)
-		t = ww_attention_choose(&s);
+	t.warps = a->warps ? a->warps : t.warps;
+	t.mt = a->mt ? a->mt : t.mt;
+	t.keys = a->keys ? a->keys : t.keys;
 	t.stages = a->t_k > t.keys ? 2 : 1;
 	t.blocks = ww_attention_held(&s, t.mt) * 4 / t.warps;
 	blocks = ww_cdiv(a->t_q, t.warps * t.mt * 16) * s.batch;

@@ -50,7 +50,7 @@ static int ww_attention_held(const struct ww_attention_size *s, int mt)
 
 	if (s->bytes == 4)
 		return w <= 16 ? 4 : w <= 80 ? 3 : 2;
-	return mt == 2 ? (w <= 16 ? 3 : 2) : w <= 32 ? 4 : w <= 64 ? 3 : 2;
+	return mt == 2 ? (w <= 16 && !s->masked ? 3 : 2) : w <= 32 ? 4 : w <= 64 ? 3 : 2;
 }
 
 static double ww_attention_most(double a, double b) { return a > b ? a : b; }
