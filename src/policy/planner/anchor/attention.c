@@ -226,8 +226,9 @@ static int pays(const struct pl *pl, const struct val *q, const struct val *k, c
 	int causal, int64_t group)
 {
 	struct ww_attention_size at = size_of(pl, q, k, v, has_mask, causal, group);
+	struct ww_attention_tile tile = ww_attention_choose(&at);
 
-	return ww_attention_choose(&at).us < products_us(&at);
+	return tile.us < products_us(&at) && ww_attention_mma_bytes(&at, &tile, 0, 0, 0) <= pl->dev.shared_per_block_bytes;
 }
 
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
