@@ -23,8 +23,8 @@ from emulated import DEVICE, FLAGS, HERE, Solution, Wrong, compiled, run, tensor
 from tap import ROOT, WW, finish, ok  # noqa: E402
 
 VARIANTS = os.environ.get("WW_VARIANTS") or os.path.join(os.path.dirname(WW), "tests/accuracy-variants")
-GRAPHS = ["across", "attention_masks", "channels_last", "channels_last_3d", "few_columns", "masked_products",
-          "rows_apart", "scaled_heads", "small_products", "sorts", "stored_last"]
+GRAPHS = ["across", "attention_hot", "attention_masks", "channels_last", "channels_last_3d", "few_columns",
+          "masked_products", "rows_apart", "scaled_heads", "small_products", "sorts", "stored_last"]
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 
 

@@ -126,7 +126,7 @@ void ww_pdl(struct ww_plan *p) { (void)p; }
 void ww_arg_buf(struct ww_plan *p, int buf, long long offset) { printf("arg buf %d %lld\n", buf, offset), (void)p; }
 void ww_arg_i32(struct ww_plan *p, int v) { printf("arg i32 %d\n", v), (void)p; }
 void ww_arg_i64(struct ww_plan *p, long long v) { printf("arg i64 %lldLL\n", v), (void)p; }
-void ww_arg_f32(struct ww_plan *p, float v) { printf("arg f32 %.9gf\n", (double)v), (void)p; }
+void ww_arg_f32(struct ww_plan *p, float v) { printf("arg f32 %af\n", (double)v), (void)p; }
 void ww_arg_f64(struct ww_plan *p, double v) { printf("arg f64 %.17g\n", v), (void)p; }
 void ww_arg_tmap(struct ww_plan *p, const struct ww_tmap *t)
 {

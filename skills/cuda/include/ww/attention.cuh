@@ -83,7 +83,8 @@ template <int D, bool CAUSAL, class E> __device__ __forceinline__ void attention
 	typedef attention_tile<D> A;
 	const int kv = A::kv;
 	int lane = threadIdx.x & 31, row = q0 + wg * 64 + (threadIdx.x / 32 % 4) * 16 + lane / 4;
-	float o[D / 2], s[kv / 2], ot[D / 2], top[2] = { -inf_(), -inf_() }, sum[2] = { 0.f, 0.f };
+	float o[D / 2], s[kv / 2], ot[D / 2], top[2] = { -inf_(), -inf_() }, rest[2] = { 0.f, 0.f };
+	float sum[2] = { 0.f, 0.f };
 
 #pragma unroll
 	for (int i = 0; i < D / 2; i++)
@@ -123,15 +124,22 @@ template <int D, bool CAUSAL, class E> __device__ __forceinline__ void attention
 		}
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
-			float m = fmaxf(top[half], attention_row_max(s, half) * scale), add = 0.f;
-			fix[half] = exp2_(top[half] - m);
-			top[half] = m;
+			/* The maximum is top + rest, exactly: a rounded one of scores in the millions would be off by powers of
+			 * two, and weights infinite. */
+			float m = attention_row_max(s, half), now = m * scale, old = top[half], old_rest = rest[half], add = 0.f;
+			if (now > old) {
+				top[half] = now;
+				rest[half] = fmaf(m, scale, -now);
+			}
+			fix[half] = exp2_(old - top[half] + (old_rest - rest[half]));
+			m = top[half];
+			now = 14.f - rest[half];
 #pragma unroll
 			for (int j = 0; j < kv / 8; j++) {
 #pragma unroll
 				for (int i = 0; i < 2; i++) {
 					float &x = s[j * 4 + half * 2 + i];
-					x = exp2_(fmaf(x, scale, 14.f - m));
+					x = exp2_(fmaf(x, scale, -m) + now);
 					add += x;
 				}
 			}
