@@ -11,6 +11,8 @@
  * initcheck sees who reads what nobody wrote (LAB_BARE keeps the lab from poisoning scratch). */
 #include "judge/run/kernels_ptx.h"
 
+#include <ww/plan.h>
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdint.h>
@@ -60,7 +62,14 @@ static int open_device(void)
 	return sms;
 }
 
-/* Between -1 and 1; whole numbers below 7, which are valid classes everywhere here. */
+/* Bytes of an element of the types that the cases have (ww/plan.h); 0: of another. */
+static size_t element_bytes(int dtype)
+{
+	return dtype == WW_F32 ? 4 : dtype == WW_BF16 ? 2 : dtype == WW_I64 ? 8 : dtype == WW_BOOL ? 1 : 0;
+}
+
+/* Between -1 and 1; whole numbers below 7, which are valid classes everywhere here; masks that hold for two of three.
+ */
 static void fill(char *p, int dtype, long long n)
 {
 	uint64_t state = 0x9e3779b97f4a7c15ull ^ (uint64_t)n;
@@ -69,10 +78,12 @@ static void fill(char *p, int dtype, long long n)
 		float v = (float)(int32_t)(state >> 32) / 2147483648.0f;
 		uint32_t bits;
 		memcpy(&bits, &v, 4);
-		if (dtype == 1)
+		if (dtype == WW_F32)
 			memcpy(p + 4 * i, &v, 4);
-		else if (dtype == 4)
+		else if (dtype == WW_BF16)
 			memcpy(p + 2 * i, (char *)&bits + 2, 2);
+		else if (dtype == WW_BOOL)
+			p[i] = (state >> 40) % 3 != 0;
 		else
 			memcpy(p + 8 * i, &(int64_t){ (int64_t)(state >> 40) % 7 }, 8);
 	}
@@ -84,12 +95,12 @@ static void add_tensor(const char *text)
 	long long size[8], stride[8], n = 1;
 	char name[128], *copy = strdup(text);
 	int dtype = 0, rank = 0, at = 0;
-	must(sscanf(copy + 2, "%127[^:]:%d:%n", name, &dtype, &at) == 2 && (dtype == 1 || dtype == 4 || dtype == 8), text);
+	must(sscanf(copy + 2, "%127[^:]:%d:%n", name, &dtype, &at) == 2 && element_bytes(dtype), text);
 	for (char *s = strtok(copy + 2 + at, ","); s && rank < 8; s = strtok(NULL, ","))
 		size[rank++] = atoll(s);
 	for (int k = rank - 1; k >= 0; n *= size[k--])
 		stride[k] = n;
-	size_t bytes = (size_t)(n * (dtype == 1 ? 4 : dtype == 4 ? 2 : 8));
+	size_t bytes = (size_t)n * element_bytes(dtype);
 	CUdeviceptr p;
 	must(!p_cuMemAlloc(&p, bytes), "memory");
 	if (text[0] != 'o') {
