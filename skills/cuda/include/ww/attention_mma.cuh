@@ -61,14 +61,18 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 	static __device__ __forceinline__ void fill(T *to, const T *from, long long line, int row0, int rows, int width)
 	{
 		const int end_line = BY_ROW ? rows - row0 : width, end = BY_ROW ? width : rows - row0;
-		const T *first = from + (BY_ROW ? row0 * line : row0);
+		const int l0 = threadIdx.x / per, at0 = threadIdx.x % per * VEC, last = max(0, min((int)VEC, end - at0));
+		const T *first = from + (BY_ROW ? row0 * line : row0), *src0 = first + l0 * line + at0;
+		enum : int { straight = THREADS % per == 0, step = straight ? THREADS / per : 0 };
+		enum : int { to_line = words ? (int)length : (int)pitch };
 
 #pragma unroll(together)
 		for (int u = 0; u < each; u++) {
-			const int i = u * THREADS + threadIdx.x, l = i / per, at = i % per * VEC;
-			const int n = l < end_line ? max(0, min((int)VEC, end - at)) : 0;
-			const T *src = n ? first + l * line + at : from;
-			T *dst = to + l * (words ? (int)length : (int)pitch) + at;
+			const int i = u * THREADS + threadIdx.x, l = straight ? l0 + u * step : i / per;
+			const int at = straight ? at0 : i % per * VEC;
+			const int n = l < end_line ? straight ? last : max(0, min((int)VEC, end - at)) : 0;
+			const T *src = n ? straight ? src0 : first + l * line + at : from;
+			T *dst = to + l * to_line + at;
 
 			if (copies % THREADS && i >= copies)
 				break;
@@ -76,6 +80,7 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 				copy_start<(int)(VEC * sizeof(T) >= 4 ? VEC * sizeof(T) : 4)>(dst, src, n * (int)sizeof(T));
 			else
 				*dst = n ? *src : from_float<T>(0.f);
+			src0 += step * line; /* of straight copies, which lie below each other */
 		}
 	}
 
