@@ -43,7 +43,7 @@ static long long ww_attention_mma_bytes(
 	return 2 * q + (2 * kv > 4 * rows * w ? 2 * kv : 4 * rows * w) + 4 * t->keys * (w + v);
 }
 
-/* Blocks of 4 warps for whose registers there is room: nvcc 13.0 for sm_90 spills at most 24 bytes. */
+/* Blocks of 4 warps for whose registers there is room: nvcc 13.0 for sm_90 spills nothing. */
 static int ww_attention_held(const struct ww_attention_size *s, int mt)
 {
 	const long long w = ww_attention_up(s->width > s->width_v ? s->width : s->width_v, 16);
