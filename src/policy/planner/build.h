@@ -62,7 +62,7 @@ struct pl {
 	int n_val;
 	struct anchor *anchor[PL_MAX_KERNELS];
 	int n_anchor;
-	struct val *const *stored; /* cpu: what lies in memory whatever grouping stores besides (roots.c) */
+	struct val *const *stored; /* what lies in memory whatever grouping stores besides (roots.c) */
 	int n_stored;
 	struct kern *kern[PL_MAX_KERNELS];
 	int n_kern;

@@ -81,6 +81,8 @@ struct val *pl_store_for(struct pl *pl, struct val *top, const struct ix *const 
 /* ---- print/ */
 /* Offsets of the loads that kernel k does, with their buffers; returns how many. */
 int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max);
+/* The same with those of reductions that are done on the spot. */
+int pl_all_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max);
 /* axes.c: how many of the loads change with its rows and not with `lane`: a bias, a row's statistics. */
 int pl_reads_of_rows(struct pl *pl, struct kern *k, const struct ix_atom *lane);
 enum { PL_LONG_ROW = 768 /* vectors of a row that a block stays in, at least */ };

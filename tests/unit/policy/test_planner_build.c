@@ -926,6 +926,14 @@ static void test_work_is_not_repeated(void **state)
 		/* 33 sums of 2,048 each, side by side in memory: in parts, of one dimension as of two */
 		{ "few_columns.json",
 			"k0  rows: sum_1\n *   k1  rows: sum_1\n *   k2  rows: view, square, mean\n *   k3  rows: mean\n */", "" },
+		/* losses of 72 terms are read where they lie by statistics of all of them; parts of a maximum have a launch of
+		   their own ahead of the sums that need all of them: else each thread would walk over all rows */
+		{ "loss_of_rows.json",
+			"k3  rows: mean, sub, div, hardtanh, log_softmax\n *   k4  rows: mean, sub, div, hardtanh, log_softmax\n"
+			" *   k5  pointwise: mean, sub, div, hardtanh, log_softmax\n */",
+			"t3[i" },
+		/* a mean that two kernels need is stored, and not its square */
+		{ "norm_of_means.json", "k0  rows: mean\n *   k1  rows: rms_norm\n *   k2  pointwise: rms_norm\n", "" },
 		/* a product's functor knows a row that is looked up only behind its loads of vectors: scalars */
 		{ "gathered_residual.json", "k0  gemm: ", "= p_e_weight[" },
 		/* pairs of rows by a product, as PyTorch; of a tensor with itself by differences */

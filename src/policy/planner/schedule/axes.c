@@ -26,14 +26,14 @@ static void walk_pass(struct pl *pl, struct kern *k, int pass, int into_reds, st
 	pl_walk(w, v->arg[0], idx);
 }
 
-int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max)
+static int loads_of(struct pl *pl, struct kern *k, int into_reds, const struct ix **off, struct buf **buf, int max)
 {
 	int n = 0;
 
 	for (int pass = 0; pass < k->n_out + k->n_red; pass++) {
 		struct walk w;
 
-		walk_pass(pl, k, pass, k->kind == K_POINT && pl->target == WW_TARGET_CUDA, &w);
+		walk_pass(pl, k, pass, into_reds, &w);
 		for (struct leaf *l = w.first; l && n < max; l = l->next)
 			if (l->kind == LEAF_LOAD) {
 				buf[n] = l->val->root;
@@ -41,6 +41,16 @@ int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct b
 			}
 	}
 	return n;
+}
+
+int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max)
+{
+	return loads_of(pl, k, k->kind == K_POINT && pl->target == WW_TARGET_CUDA, off, buf, max);
+}
+
+int pl_all_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max)
+{
+	return loads_of(pl, k, 1, off, buf, max);
 }
 
 int pl_reads_of_rows(struct pl *pl, struct kern *k, const struct ix_atom *lane)

@@ -15,6 +15,7 @@
  * Afterwards neighbouring axes that every access walks through as one are merged, so that a pointwise kernel over
  * contiguous tensors has one axis whatever the shape. */
 #include "policy/planner/schedule/group.h"
+#include "policy/planner/schedule/schedule.h"
 
 #include <string.h>
 
@@ -605,6 +606,45 @@ static void reduction_space(struct pl *pl, struct kern *k, struct val *v, const 
 	k->red[k->n_red++] = v;
 }
 
+/* Mark the reductions of k that v at idx needs, and those that they need. */
+static void mark_needed(
+	struct pl *pl, const struct kern *k, struct val *self, struct val *v, const struct ix *const *idx, char *needed)
+{
+	const struct ix *src[PL_MAX_RANK];
+	struct walk w;
+
+	pl_walk_init(&w, pl, self);
+	pl_walk(&w, v, idx);
+	for (struct leaf *l = w.first; l; l = l->next) {
+		int i = l->kind == LEAF_RED ? pl_red_known(k, l->val, l->idx) : -1;
+
+		if (i < 0 || needed[i])
+			continue;
+		needed[i] = 1;
+		pl_red_element(k, i, src);
+		mark_needed(pl, k, self, k->red[i]->arg[0], src, needed);
+	}
+}
+
+/* Has k reductions that nothing of it needs any more?  Something above them was stored after they had been collected (a
+ * loss, whose mean over all rows v needs as well): k, planned for their rows, would do them once more. */
+static int does_too_much(struct pl *pl, const struct kern *k, struct val *v, const struct ix *const *idx)
+{
+	char needed[WW_ARRAY_LEN(k->red)] = { 0 };
+
+	if (v->kind == V_RED) {
+		const struct ix *src[PL_MAX_RANK];
+		int last = k->n_red - 1; /* v itself */
+
+		needed[last] = 1;
+		pl_red_element(k, last, src);
+		mark_needed(pl, k, v, v->arg[0], src, needed);
+	} else {
+		mark_needed(pl, k, v, v, idx, needed);
+	}
+	return memchr(needed, 0, (size_t)k->n_red) != NULL;
+}
+
 /* The first of the three index spaces in which the reduction at l stands on rows; idx[] becomes v's index in it. */
 static int find_space(struct pl *pl, struct kern *k, struct val *v, const struct leaf *l, const struct ix **idx)
 {
@@ -690,6 +730,10 @@ static void row_kernel(struct pl *pl, struct val *v)
 
 		pl_store_because(pl, store, OTHER_ROWS);
 		schedule(pl, store);
+		row_kernel(pl, v);
+		return;
+	}
+	if (k->kind == K_ROW && does_too_much(pl, k, v, idx)) {
 		row_kernel(pl, v);
 		return;
 	}

@@ -16,6 +16,8 @@
 #include "policy/planner/planner.h"
 #include "policy/planner/schedule/group.h"
 
+enum { LARGE = 1 << 20 /* elements that cuda does not read twice to save a store */ };
+
 struct hoist {
 	struct pl *pl;
 	struct val *top, *self, *red, *found;
@@ -61,18 +63,27 @@ static int computes(struct pl *pl, struct val *from, const struct ix *const *idx
 	return 0;
 }
 
+/* Would `other` go over the reduction's elements for its results alone?  On cuda it has them in registers where it
+ * needs the elements, too. */
+static int has_no_columns(const struct hoist *h, const struct val *other)
+{
+	return pl_numel_now(other) <= pl_numel_now(h->red);
+}
+
 /* Does another value that is stored need h->red on a way that does not lead through v?  Then red itself is stored,
  * once, in place of v here and red or another v there. */
 static int needed_elsewhere(const struct hoist *h, struct val *v)
 {
-	int n_var = h->pl->n_var, found = 0;
+	int n_var = h->pl->n_var, found = 0, cuda = h->pl->target == WW_TARGET_CUDA;
 
-	for (int i = 0; i < h->pl->n_stored && h->red->passes > 1 && !found; i++) {
+	if (cuda ? h->red->kind != V_RED || pl_numel_now(h->red->arg[0]) < LARGE : h->red->passes <= 1)
+		return 0;
+	for (int i = 0; i < h->pl->n_stored && !found; i++) {
 		struct val *other = h->pl->stored[i];
 		const struct ix *idx[PL_MAX_RANK];
 		struct walk w;
 
-		if (other == h->self || other->kind == V_ANCHOR)
+		if (other == h->self || other->kind == V_ANCHOR || (cuda && !has_no_columns(h, other)))
 			continue;
 		pl_walk_init(&w, h->pl, other);
 		w.into_reds = 1;

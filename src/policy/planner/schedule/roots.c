@@ -177,8 +177,6 @@ static void count_passes(struct pl *pl, struct val *const *root, int n)
 		pl_walk(&w, v, idx);
 	}
 	pl->n_var = n_var; /* no text has these variables */
-	pl->stored = root;
-	pl->n_stored = n;
 }
 
 void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
@@ -233,6 +231,8 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 	}
 	for (int i = 0; i < pl->n_anchor; i++)
 		pl->anchor[i]->scheduled = 0;
+	pl->stored = list;
+	pl->n_stored = n;
 	if (pl->target == WW_TARGET_CPU)
 		count_passes(pl, list, n);
 }

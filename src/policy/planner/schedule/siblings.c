@@ -5,8 +5,8 @@
  * and a launch costs as much as reading several megabytes.  So a row kernel joins an earlier one whose rows and columns
  * it has,
  *
- *   - where it reads that one's result, at the same row: the result is then in a register, and its own passes come
- *     after the other's, which hold in registers what both read; or
+ *   - where it reads that one's result, at the same row and at no other: the result is then in a register, and its own
+ *     passes come after the other's, which hold in registers what both read; or
  *   - where both read the same elements: in the same passes.
  *
  * What it reads must be there before the earlier kernel.  Kernels that write for each column are left alone: they would
@@ -79,6 +79,19 @@ static int own_result(struct pl *pl, const struct kern *a, const struct buf *b, 
 	return 0;
 }
 
+/* Does b need results of a only at its own row?  A reduction on the spot may need those of all rows: as one kernel with
+ * a it would compute them anew, each with its walk over the columns. */
+static int needs_own_row(struct pl *pl, const struct kern *a, struct kern *b)
+{
+	struct reads r;
+
+	r.n = pl_all_loads(pl, b, r.off, r.buf, MAX_LOADS);
+	for (int i = 0; i < r.n; i++)
+		if (writes(a, r.buf[i]) && !own_result(pl, a, r.buf[i], r.off[i]))
+			return 0;
+	return r.n < MAX_LOADS;
+}
+
 static double extent_of(const struct kern *k, const struct ix *off)
 {
 	double n = 1;
@@ -102,12 +115,12 @@ static int joins(struct pl *pl, struct kern *a, struct kern *b, int *after)
 	reads_of(pl, a, &of_a);
 	reads_of(pl, b, &of_b);
 	*after = 0;
+	if (!needs_own_row(pl, a, b))
+		return 0;
 	for (int i = 0; i < of_b.n; i++) {
 		int k = 0;
 
 		if (writes(a, of_b.buf[i])) {
-			if (!own_result(pl, a, of_b.buf[i], of_b.off[i]))
-				return 0;
 			*after = 1;
 			continue;
 		}
