@@ -137,7 +137,7 @@ static void build(struct pl *pl, const json_t *graph, struct pl_result *out)
 }
 
 static void build_once(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs,
-	int n_knobs, const struct pl_options *options, struct by_pytorch *others, struct pl_result *out)
+	int n_knobs, const struct pl_options *options, int may_leave, struct by_pytorch *others, struct pl_result *out)
 {
 	struct pl *pl = calloc(1, sizeof(*pl));
 
@@ -152,6 +152,7 @@ static void build_once(const json_t *graph, const json_t *device, const char *ta
 	pl->n_knobs = n_knobs;
 	pl->no_algebra = options && options->no_algebra;
 	pl->explain = options && options->explain;
+	pl->may_leave = may_leave && pl->target == WW_TARGET_CUDA && !pl_all_plain(pl);
 	pl->by_pytorch = (const char *const *)others->name;
 	pl->n_by_pytorch = others->n;
 	read_device(pl, device);
@@ -186,22 +187,37 @@ static void refuse_partial(struct pl_result *out, const char *why)
 	snprintf(out->why, sizeof(out->why), "%s", out->ok ? "" : why);
 }
 
-void ww_pl_build(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs, int n_knobs,
-	const struct pl_options *options, struct pl_result *out)
+/* may_leave: operators that PyTorch computes faster are PyTorch's, too; returns how many are. */
+static int build_with_pytorch(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs,
+	int n_knobs, const struct pl_options *options, int may_leave, struct pl_result *out)
 {
 	struct by_pytorch others = { 0 };
 	char why[sizeof(out->why)];
 
 	memset(out, 0, sizeof(*out));
-	build_once(graph, device, target, knobs, n_knobs, options, &others, out);
+	build_once(graph, device, target, knobs, n_knobs, options, may_leave, &others, out);
 	memcpy(why, out->why, sizeof(why));
 	while (!out->ok && leave_to_pytorch(&others))
-		build_once(graph, device, target, knobs, n_knobs, options, &others, out);
+		build_once(graph, device, target, knobs, n_knobs, options, may_leave, &others, out);
 	if (others.n)
 		refuse_partial(out, why);
 	for (int i = 0; i < others.n; i++)
 		free(others.name[i]);
 	free(others.name);
+	return others.n;
+}
+
+/* Where nothing would be left for kernels of ours, or PyTorch cannot be handed what an operator reads, the slower rule
+ * is better than none. */
+void ww_pl_build(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs, int n_knobs,
+	const struct pl_options *options, struct pl_result *out)
+{
+	int may_leave = !(options && options->own);
+
+	if (!build_with_pytorch(graph, device, target, knobs, n_knobs, options, may_leave, out) || out->ok || !may_leave)
+		return;
+	ww_pl_result_release(out);
+	build_with_pytorch(graph, device, target, knobs, n_knobs, options, 0, out);
 }
 
 void ww_pl_result_release(struct pl_result *r)

@@ -73,6 +73,7 @@ struct pl {
 	const struct knobs *knobs; /* by kernel number; may be NULL */
 	int n_knobs;
 	int no_algebra, explain; /* of struct pl_options */
+	int may_leave;           /* pl_leave() */
 	int n_var;
 	const char *split_text[256]; /* cuda: operands that were split for gemm3 */
 	int n_split;

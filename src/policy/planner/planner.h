@@ -114,6 +114,7 @@ struct pl_result {
 struct pl_options {
 	int no_algebra; /* no rewrite that holds for real numbers only: pl_algebra() */
 	int explain;
+	int own; /* nothing that a rule covers is left to PyTorch, however slow the rule */
 };
 /* Build a solution for a graph; options may be NULL.  Never fails with an error: not ok says why. */
 void ww_pl_build(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs, int n_knobs,

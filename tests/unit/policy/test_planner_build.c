@@ -601,6 +601,45 @@ static void test_partition(void **state)
 	json_decref(g);
 }
 
+/* What PyTorch computes faster by the rules' own estimates is PyTorch's on cuda, unless nothing would be left for
+ * kernels of ours. */
+static void test_left_to_pytorch(void **state)
+{
+	static const struct {
+		const char *name, *left, *own;
+	} want[] = { { "sorted_losses.json", "PyTorch: sort, getitem", "rows: sort" },
+		{ "gru_of_many.json", "PyTorch: gru, getitem", "recurrent layer: gru" } };
+	static const char alone[] =
+		"{\"inputs\": [{\"name\": \"x\", \"dtype\": \"float32\", \"sizes\": [8000], \"strides\": [1]}], \"params\": [], "
+		"\"nodes\": [{\"name\": \"n\", \"op\": \"aten.msort.default\", \"args\": [{\"ref\": \"x\"}], \"kwargs\": {}, "
+		"\"out\": [{\"dtype\": \"float32\", \"sizes\": [8000], \"strides\": [1]}]}], "
+		"\"outputs\": [{\"ref\": \"n\", \"dtype\": \"float32\", \"sizes\": [8000], \"strides\": [1]}]}";
+	const struct pl_options own = { .own = 1 };
+	json_t *d = device(), *g;
+	struct pl_result r;
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		g = fixture(want[i].name);
+		for (int k = 0; k < 3; k++) {
+			ww_pl_build(g, d, k == 2 ? "cpu" : "cuda", NULL, 0, k == 1 ? &own : NULL, &r);
+			assert_string_equal(r.why, "");
+			assert_int_equal(strstr(r.plan_text, "ww_pytorch(p") != NULL, k == 0);
+			assert_true(k == 2 || strstr(r.plan_text, k ? want[i].own : want[i].left));
+			ww_pl_result_release(&r);
+		}
+		json_decref(g);
+	}
+	g = json_loads(alone, 0, NULL);
+	assert_non_null(g);
+	build(g, "cuda", &r);
+	assert_string_equal(r.why, "");
+	assert_null(strstr(r.plan_text, "ww_pytorch(p"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
 /* Operators without a rule that work in place, or stand ahead of one that does. */
 static void test_in_place(void **state)
 {
@@ -970,7 +1009,7 @@ static void test_algebra(void **state)
 		{ "avg_pool2d.default", "[{\"ref\": \"x\"}, [2, 2]]", half, "(a0 * 0.25f)", "(a0 / 4.0f)" },
 		{ "adaptive_avg_pool2d.default", "[{\"ref\": \"x\"}, [4, 4]]", half, "(a0 * 0.25f)", "(a0 / 4.0f)" },
 		{ "rnn_layers.json", NULL, NULL, "p_lstm_bias_hh_l0 + col, x1", "*bias, const float *c0" } };
-	const struct pl_options plain = { .no_algebra = 1 };
+	const struct pl_options own = { .own = 1 }, plain = { .no_algebra = 1, .own = 1 };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
@@ -979,7 +1018,7 @@ static void test_algebra(void **state)
 		struct pl_result with, without;
 
 		assert_non_null(g);
-		ww_pl_build(g, d, "cuda", NULL, 0, NULL, &with);
+		ww_pl_build(g, d, "cuda", NULL, 0, &own, &with);
 		ww_pl_build(g, d, "cuda", NULL, 0, &plain, &without);
 		assert_true(with.ok && without.ok);
 		if (!strstr(with.device_text, want[i].with) || strstr(with.device_text, want[i].without) ||
@@ -1006,8 +1045,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_forms_of_products),
 		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
 		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
-		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_partition),
-		cmocka_unit_test(test_in_place) };
+		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
+		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -146,5 +146,8 @@ struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, int dim, cons
 /* All steps of a recurrent layer: (steps, batch, hidden), for LSTM one slot more with the cells at the end.  gx is
  * (steps, batch, gates * hidden), w (gates * hidden, hidden), bias (may be NULL) is added to the product with the
  * state, h0 and c0 (LSTM) are (batch, hidden). */
+/* What all steps of a layer take, us: this anchor on cuda, and cuDNN's kernels. */
+double pl_rnn_us(const struct pl *pl, enum pl_cell cell, double steps, double batch, double hidden);
+double pl_cudnn_rnn_us(enum pl_cell cell, double steps, double batch, double hidden);
 struct val *pl_rnn(struct pl *pl, struct gnode *n, enum pl_cell cell, int reverse, struct val *gx, struct val *w,
 	struct val *bias, struct val *h0, struct val *c0);

@@ -3,6 +3,30 @@
  * No functors: the steps depend on each other's results as they are in memory. */
 #include "policy/planner/print/print.h"
 
+#include <math.h>
+
+static const int gates[] = { 1, 1, 3, 4 };
+
+/* Fitted to six layers on an H200 (bench/results/coverage.md, fresh.md), hidden 32 to 2,048 and batches of 8 to 1,024:
+ * a barrier, the staged state, and for each unit and four rows loads, sums across lanes and gates. */
+double pl_rnn_us(const struct pl *pl, enum pl_cell cell, double steps, double batch, double hidden)
+{
+	double units = ceil(hidden / pl->dev.sm_count), padded = ceil(hidden / 4) * 16;
+	double tasks = ceil(units * ceil(batch / 4) / 8), weights = gates[cell] * units * padded;
+	int kept = weights + 4 * padded <= (double)pl->dev.shared_per_block_bytes;
+	double sums = kept ? 0.03 * ceil(hidden / 128) : 0.6 * ceil(hidden / 32);
+
+	return steps * (3 + batch * hidden * 4 / 20e3 + tasks * (1.75 + sums));
+}
+
+/* The same layers by cuDNN in PyTorch's default (TF32): launches, weights from memory, products. */
+double pl_cudnn_rnn_us(enum pl_cell cell, double steps, double batch, double hidden)
+{
+	double weights = gates[cell] * hidden * hidden;
+
+	return steps * (3.5 + weights * 4 / 2.4e6 + 2 * batch * weights / 1.17e8);
+}
+
 struct val *pl_rnn(struct pl *pl, struct gnode *n, enum pl_cell cell, int reverse, struct val *gx, struct val *w,
 	struct val *bias, struct val *h0, struct val *c0)
 {
@@ -33,7 +57,6 @@ static int fits(struct pl *pl, const struct anchor *s, int which, const struct o
 static void build(struct pl *pl, struct kern *k) { pl_kern_arg(pl, k, k->out[0]->root); }
 
 static const char *const cells[] = { "TANH", "RELU", "GRU", "LSTM" };
-static const int gates[] = { 1, 1, 3, 4 };
 
 static const char *name(const struct anchor *sp, int i)
 {

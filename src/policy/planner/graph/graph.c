@@ -253,6 +253,12 @@ void pl_cannot(struct pl *pl, struct gnode *n, const char *why)
 	pl_fail(pl, "cannot cover %s (node %s): %s", n->target, n->name, why);
 }
 
+void pl_leave(struct pl *pl, struct gnode *n, const char *why)
+{
+	if (pl->may_leave)
+		pl_cannot(pl, n, why);
+}
+
 struct val *pl_val_of(struct pl *pl, const struct garg *a)
 {
 	struct gnode *n;

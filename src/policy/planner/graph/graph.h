@@ -46,3 +46,5 @@ struct gnode *pl_graph_node(struct pl *pl, const char *name);
 struct val *pl_val_of(struct pl *pl, const struct garg *a);
 /* End the build: "cannot cover aten.add.Tensor (node add_3): WHY". */
 void pl_cannot(struct pl *pl, struct gnode *n, const char *why) __attribute__((noreturn));
+/* A rule covers n, but by its estimate PyTorch's kernels take less time: the same, where they may do it. */
+void pl_leave(struct pl *pl, struct gnode *n, const char *why);

@@ -3,9 +3,9 @@
  * A template sorts rows that fit into a block on cuda, and all but short ones on the cpu (anchor/sort.c).  Of others,
  * the place of an element in the sorted row is the number of elements that come before it, and what stands at a place
  * is found by asking every element for its own: two reductions over the row each, n * n comparisons a row, no template
- * and no order of execution.  That is fast for short rows and slow for long ones, which are refused beyond a bound.  A
- * few largest of a long row are found one after the other instead: each is the first maximum of what comes after the
- * one before.
+ * and no order of execution.  That is fast for short rows and slow for long ones, which are PyTorch's where its sort
+ * takes less time, and refused beyond a bound.  A few largest of a long row are found one after the other instead: each
+ * is the first maximum of what comes after the one before.
  *
  * Equal elements keep their order (PyTorch's stable sort; where it promises none, any will do), NaN counts as larger
  * than all. */
@@ -16,6 +16,9 @@
 
 enum { SHORT_ROW = 1024, FEW = 16 };
 static const double MAX_COMPARISONS = 2e12;
+/* us on an H200: of a comparison, of which both reductions do one for each pair; of PyTorch's sort, by keys and places,
+ * whatever it sorts (a dozen launches) and for an element. */
+static const double PAIR_US = 2 / 5.7e5, PYTORCH_SORT_US = 80, PYTORCH_KEY_US = 2e-4;
 
 /* Does a come before b in this order? */
 static struct val *before(struct pl *pl, struct val *a, struct val *b, int descending)
@@ -54,6 +57,9 @@ static struct val *places(struct pl *pl, struct gnode *n, struct val *x, int d, 
 	struct val *a, *b = rows_of(pl, n, x, d, size), *tie, *first;
 	int r = x->rank;
 
+	if ((double)pl_numel_now(x) * (double)ix_num(x->size[d]) * PAIR_US >
+		PYTORCH_SORT_US + (double)pl_numel_now(x) * PYTORCH_KEY_US)
+		pl_leave(pl, n, "PyTorch sorts rows of this length faster");
 	if ((double)pl_numel_now(x) * (double)ix_num(x->size[d]) > MAX_COMPARISONS)
 		pl_cannot(pl, n, pl_fmt(pl, "rows of %lld elements are too long to sort", (long long)ix_num(x->size[d])));
 	a = pl_view(pl, x, r + 1, size, pl->place);

@@ -51,6 +51,8 @@ static void recurrent_cell(struct pl *pl, struct gnode *n)
 
 /* ---- Layers ------------------------------------------------------------------------------------------------------ */
 
+enum { LEFT_US = 10 };
+
 struct layers {
 	enum pl_cell cell;
 	int n_layer, n_dir, has_bias, batch_first, unbatched;
@@ -96,6 +98,18 @@ static struct val *stacked(struct pl *pl, struct layers *l, struct val **state)
 	return l->unbatched ? pl_squeeze(pl, v[0], 1) : v[0];
 }
 
+/* cuDNN's kernels use tensor cores, and several blocks of rows at once: what they gain must pay for leaving the plan.
+ */
+static void leave_slower(struct pl *pl, struct gnode *n, const struct layers *l, const struct val *x)
+{
+	double steps = (double)ix_num(x->size[l->batch_first]), batch = (double)ix_num(x->size[!l->batch_first]);
+	double hidden = (double)ix_num(l->h0->size[2]), all = l->n_layer * l->n_dir;
+	double ours = all * pl_rnn_us(pl, l->cell, steps, batch, hidden);
+
+	if (ours > 1.2 * all * pl_cudnn_rnn_us(l->cell, steps, batch, hidden) + LEFT_US)
+		pl_leave(pl, n, "cuDNN does its steps faster");
+}
+
 /* aten.lstm.input, gru.input, rnn_tanh.input and rnn_relu.input. */
 static void recurrent_layers(struct pl *pl, struct gnode *n)
 {
@@ -130,6 +144,7 @@ static void recurrent_layers(struct pl *pl, struct gnode *n)
 		l.h0 = pl_unsqueeze(pl, l.h0, 1);
 		l.c0 = l.c0 ? pl_unsqueeze(pl, l.c0, 1) : NULL;
 	}
+	leave_slower(pl, n, &l, x);
 	for (int i = 0; i < l.n_layer; i++) {
 		for (int d = 0; d < l.n_dir; d++)
 			part[d] = direction(pl, n, &l, x, i, d);
