@@ -1,6 +1,7 @@
 /* build.c - one build: graph in, two files out. */
 #include "policy/planner/lower/lower.h"
 #include "policy/planner/print/print.h"
+#include "policy/planner/schedule/schedule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +121,7 @@ static void build(struct pl *pl, const json_t *graph, struct pl_result *out)
 	if (pl->dev_text.cut || pl->plan_text.cut || pl->guards.cut)
 		pl_fail(pl, "the solution is longer than a solution may be");
 	out->n_kern = pl->n_kern < 64 ? pl->n_kern : 64;
-	out->last_first = pl->target == WW_TARGET_CUDA && pl_prefers_last(pl);
+	out->order_us = pl->target == WW_TARGET_CUDA ? pl_order_us(pl) : 0;
 	for (int i = 0; i < pl->n_kern; i++)
 		out->n_own += !pl->kern[i]->segment && pl->kern[i]->n_node > 0;
 	for (int i = 0; i < out->n_kern; i++) {

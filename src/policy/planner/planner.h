@@ -103,8 +103,8 @@ struct pl_result {
 	char *device_text, *plan_text; /* malloc'ed */
 	char why[600];                 /* where not ok: one line, names the operator */
 	int n_kern;
-	int last_first; /* cuda: the build with convolutions channels-last should be tried before this one */
-	int n_own;      /* kernels that compute an operator of the graph, and not only copy what PyTorch gave */
+	double order_us; /* cuda: pl_order_us() */
+	int n_own;       /* kernels that compute an operator of the graph, and not only copy what PyTorch gave */
 	char kern_title[64][120];
 	enum kkind kern_kind[64];
 	int kern_spec[64];    /* enum anchor_kind or -1 */

@@ -112,7 +112,7 @@ void pl_search_init(struct search *s, const struct pl_result *shape, const struc
 	s->cuda = cuda;
 	s->best_us = s->top_us = INFINITY;
 	list_coords(s);
-	if (last && shape->last_first)
+	if (last && last->order_us < 0.95 * shape->order_us) /* closer estimates are a draw */
 		pl_trial_last(&s->now);
 	s->shape = s->order[s->now.knobs[0].last];
 	snprintf(s->now.text, sizeof(s->now.text), "first version: %d kernel%s, default tiles%s", s->shape->n_kern,

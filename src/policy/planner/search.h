@@ -38,7 +38,7 @@ struct search {
 
 /* The trial in which convolutions run channels-last, everything else by default. */
 void pl_trial_last(struct trial *t);
-/* last: the build of that trial, or NULL where it is the same; shape->last_first says which of both is the first. */
+/* last: the build of that trial, or NULL where it is the same; the cheaper of both is the first. */
 void pl_search_init(struct search *s, const struct pl_result *shape, const struct pl_result *last, int cuda);
 /* Try a proposal first.  exact: these knobs write it; else it is a trial beside the search, which then begins with them
  * where the proposal is correct, and else as without it. */

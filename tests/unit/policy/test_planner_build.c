@@ -305,6 +305,63 @@ static void test_statistics_follow_the_layout(void **state)
 	json_decref(d);
 }
 
+/* n x c x side x side to k, and the statistics of a batch norm behind it. */
+static json_t *convolution_and_norm(int n, int c, int k, int side, int kernel)
+{
+	int plane = side * side;
+	json_t *sizes = json_pack("[i,i,i,i]", n, k, side, side),
+		   *strides = json_pack("[i,i,i,i]", k * plane, plane, side, 1),
+		   *out = json_pack("{s:s, s:o, s:o}", "dtype", "float32", "sizes", sizes, "strides", strides),
+		   *last = json_deep_copy(out);
+
+	json_object_update_new(last, json_pack("{s:s, s:s}", "name", "output0", "ref", "bn"));
+	return json_pack("{s:i, s:[{s:s, s:s, s:[i,i,i,i], s:[i,i,i,i]}], s:[{s:s, s:s, s:[i,i,i,i], s:[i,i,i,i]}], "
+					 "s:[{s:s, s:s, s:[{s:s}, {s:s}, n, [i,i], [i,i]], s:{}, s:[O]}, "
+					 "{s:s, s:s, s:[{s:s}, n, n, n, n, b, f, f, b], s:{}, s:[o]}], s:[o]}",
+		"version", 1, "inputs", "name", "x", "dtype", "float32", "sizes", n, c, side, side, "strides", c * plane, plane,
+		side, 1, "params", "name", "w", "dtype", "float32", "sizes", k, c, kernel, kernel, "strides",
+		c * kernel * kernel, kernel * kernel, kernel, 1, "nodes", "name", "conv", "op", "aten.conv2d.default", "args",
+		"ref", "x", "ref", "w", 1, 1, kernel / 2, kernel / 2, "kwargs", "out", out, "name", "bn", "op",
+		"aten.batch_norm.default", "args", "ref", "conv", 1, 0.1, 1e-5, 1, "kwargs", "out", out, "outputs", last);
+}
+
+/* Microseconds of a build in PyTorch's order over those of the one channels-last. */
+static double gain_of_last(json_t *g)
+{
+	json_t *d = device();
+	struct knobs knobs = { .last = 1 };
+	struct pl_result first, last;
+
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &first);
+	ww_pl_build(g, d, "cuda", &knobs, 1, NULL, &last);
+	if (!first.ok || !last.ok)
+		fail_msg("%s %s", first.why, last.why);
+	double gain = first.order_us / last.order_us;
+	ww_pl_result_release(&first);
+	ww_pl_result_release(&last);
+	json_decref(d);
+	json_decref(g);
+	return gain;
+}
+
+/* Which order looks cheaper: channels-last where cuDNN would turn operands and result, statistics behind it or not;
+ * PyTorch's for products, for channels that cuDNN pads (both builds are the same), and where launches are all. */
+static void test_order_of_dimensions(void **state)
+{
+	static const struct {
+		int n, c, k, side, kernel, last;
+	} rows[] = { { 64, 128, 128, 56, 3, 1 }, { 256, 8, 64, 128, 3, 1 }, { 64, 128, 128, 56, 1, 0 },
+		{ 64, 127, 128, 56, 3, 0 }, { 1, 8, 8, 8, 3, 0 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		double gain = gain_of_last(convolution_and_norm(rows[i].n, rows[i].c, rows[i].k, rows[i].side, rows[i].kernel));
+
+		if ((gain > 1 / 0.95) != rows[i].last)
+			fail_msg("row %zu: %.2f", i, gain);
+	}
+}
+
 /* Parts of a sum over 16 bits, and what is computed from it before the operator rounds, are stored as fp32. */
 static void test_statistics_are_not_rounded(void **state)
 {
@@ -1036,15 +1093,15 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
 		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_small_products), cmocka_unit_test(test_attention),
-		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_computed_sizes_have_names),
-		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
-		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
-		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
-		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
-		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
-		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_forms_of_products),
-		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions),
+		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_titles_name_the_nodes),
+		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
+		cmocka_unit_test(test_statistics_are_not_rounded), cmocka_unit_test(test_unknown_operator_is_named),
+		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
+		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
+		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
+		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
+		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
 		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 

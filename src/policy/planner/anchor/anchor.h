@@ -125,10 +125,11 @@ struct val *pl_turn(struct pl *pl, struct gnode *n, struct val *x);
 /* x (n, c, space...) for a rule that reads elements more than once, or beside those of others: channels-last where the
  * convolution that it comes from is. */
 struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x);
-/* After scheduling: had convolutions better run channels-last?  As PyTorch does where its input is stored so; of
- * networks, measured on an H200 (0.65 of the time), where each gains from it, the library does most of the work anyway,
- * and no statistics lie in between. */
-int pl_prefers_last(struct pl *pl);
+/* Does a convolution with k filters run faster so?  cuDNN pads channels to 16 bytes, except the few of an image. */
+int pl_gains_last(const struct anchor *s, const struct ix *k);
+/* Multiply-adds of a convolution, and those of one channel for an element; a transposed one skips what its strides
+ * skip. */
+double pl_conv_work(const struct anchor *s, double *taps);
 /* Before a reduction of x over `mask`: where that leaves the channels, results of channels-last convolutions that it
  * reads stay as they are instead of being turned. */
 void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask);

@@ -69,10 +69,9 @@ static const struct ix *out_size(struct pl *pl, const struct anchor *s, int e)
 
 /* ---- Channels last ----------------------------------------------------------------------------------------------- */
 
-/* Does a convolution run faster so?  cuDNN pads channels to 16 bytes, except the few of an image. */
-static int gains_last(const struct anchor *s, const struct val *x, const struct ix *k)
+int pl_gains_last(const struct anchor *s, const struct ix *k)
 {
-	int64_t c = ix_num(x->size[1]), to = 16 / pl_itemsize(x->dt);
+	int64_t c = ix_num(s->in[0].size[1]), to = 16 / pl_itemsize(s->in[0].val->dt);
 
 	return s->conv.groups == 1 && ix_num(k) % to == 0 && (c % to == 0 || c <= to);
 }
@@ -208,7 +207,7 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 		template &= ix_num(w->size[2 + e]) <= 32;
 	}
 	s->conv.pytorch_last = library && pl_stored_last(&n->meta[0]);
-	s->conv.last = library && pl_all_last(pl) && (s->conv.pytorch_last || gains_last(s, x, size[1]));
+	s->conv.last = library && pl_all_last(pl) && (s->conv.pytorch_last || pl_gains_last(s, size[1]));
 	s->conv.library_only = !template || s->conv.last;
 	if (!template && !library) {
 		pl->n_anchor--;
@@ -254,8 +253,7 @@ static int fits_tensor_cores(const struct pl *pl, const struct anchor *sp)
 		ix_num(sp->out->size[1]) >= 32 && sp->conv.stride[0] <= 8 && sp->conv.stride[1] <= 8 && pl->dev.cc == 90;
 }
 
-/* Multiply-adds; a transposed one skips what its strides skip. */
-static double multiply_adds(const struct anchor *sp, double *taps)
+double pl_conv_work(const struct anchor *sp, double *taps)
 {
 	double work = (double)pl_numel_now(sp->out) * (double)ix_num(sp->in[0].size[1]) / sp->conv.groups;
 
@@ -278,7 +276,7 @@ static double filled(const struct ix *size, int64_t tile)
  * finds.  A thread a pixel won for depthwise ones and transposed ones in groups (2 to 30 times). */
 static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs *kn, int bare)
 {
-	double taps, work = multiply_adds(sp, &taps), least = 0.4;
+	double taps, work = pl_conv_work(sp, &taps), least = 0.4;
 	int groups = sp->conv.groups,
 		in_groups = groups > 1 && (sp->conv.transposed || groups == ix_num(sp->in[0].size[1]));
 
@@ -291,47 +289,6 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 	least = sp->conv.transposed ? 0.6 : least;
 	return !fits_tensor_cores(pl, sp) || taps < 3 || work < 1 << 29 ||
 		filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least;
-}
-
-/* Is x made of statistics, sums of many elements, besides what is stored? */
-static int has_statistics(struct pl *pl, struct val *x)
-{
-	const struct ix *idx[PL_MAX_RANK];
-	struct walk w;
-
-	pl_own_vars(pl, x, idx);
-	pl_walk_init(&w, pl, x);
-	pl_walk(&w, x, idx);
-	for (struct leaf *l = w.first; l; l = l->next) {
-		int64_t n = 1;
-
-		for (int d = l->val->rank; l->kind == LEAF_RED && d < l->val->arg[0]->rank; d++)
-			n *= ix_num(l->val->arg[0]->size[d]);
-		if (n > 64)
-			return 1;
-	}
-	return 0;
-}
-
-int pl_prefers_last(struct pl *pl)
-{
-	double ours = 0, all = 0, taps;
-	int n = 0;
-
-	for (int i = 0; i < pl->n_kern; i++) {
-		const struct anchor *s = pl->kern[i]->anchor;
-
-		if (!s || s->kind != S_CONV)
-			continue;
-		if (s->conv.pytorch_last)
-			return 1;
-		if (s->conv.transposed || !gains_last(s, s->in[0].val, s->out->size[1]) || has_statistics(pl, s->in[0].val))
-			return 0;
-		all += multiply_adds(s, &taps);
-		ours += pl->kern[i]->loop->library & BY_LIBRARY ? 0 : multiply_adds(s, &taps);
-		n++;
-	}
-	return n >= 3 && ours <= all / 2;
 }
 
 /* Who reads the result channels-last gets neighbouring channels of a pixel, others neighbouring pixels of a channel. */

@@ -74,6 +74,8 @@ struct loop {
 
 /* Fill k->loop of every kernel, or find an earlier kernel that does the same to other buffers (k->shared). */
 void pl_schedule(struct pl *pl);
+/* order.c, after that: microseconds of the kernels, as far as the order of convolutions' dimensions changes them. */
+double pl_order_us(struct pl *pl);
 /* share.c: 1 where an earlier kernel does what k does; k->shared then names it. */
 int pl_share_kernel(struct pl *pl, struct kern *k);
 const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int n);

@@ -1,0 +1,189 @@
+/* order.c - what a build with convolutions takes, as far as the order of their dimensions changes it (cuda).
+ *
+ * A graph with convolutions is planned twice, in PyTorch's order and channels-last, and the cheaper build is tried
+ * first (search.c).  In PyTorch's order cuDNN turns operands and result of its TF32 and half-precision engines itself,
+ * by a kernel each; channels-last our own kernels turn what is not stored so, or read it across.  Everything else is
+ * bytes over the speed of memory: sizes in L2 and latencies are the same in both.
+ *
+ * The numbers are fitted to calls and kernels measured on an H200 (bench/results/convolutions.md).  On another GPU they
+ * are of another size, but the ratios between them change little. */
+#include "policy/planner/schedule/group.h"
+#include "policy/planner/schedule/schedule.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* What the smallest kernel takes: the library's, a pointwise one of ours, one with reductions. */
+static const double LAUNCH_US = 1.5, POINT_US = 2, ROWS_US = 3;
+/* Bytes and multiply-adds of a microsecond; FP32: of cuDNN's engines for PyTorch's order, without tensor cores. */
+static const double OUR_BYTES = 4.0e6, TF32_WORK = 150e6, HALF_WORK = 210e6, FP32_WORK = 10e6, TEMPLATE_WORK = 125e6;
+/* cuDNN's kernels that turn a tensor: so much for each element of the shorter side of the planes that they turn, at
+ * most TURN_FP32 or TURN_HALF; and the one that rounds an input to TF32 in front of engines for few filters. */
+static const double TURN_BYTES = 0.175e6, TURN_FP32 = 3.5e6, TURN_HALF = 2.4e6, ROUND_BYTES = 2.8e6;
+
+static double bytes_of(const struct ix *const *size, int rank, int dt)
+{
+	double n = (double)pl_itemsize(dt);
+
+	for (int d = 0; d < rank; d++)
+		n *= (double)ix_num(size[d]);
+	return n;
+}
+
+static double buffer_bytes(const struct buf *b) { return bytes_of(b->size, b->rank, b->dt); }
+
+/* ---- Kernels of ours ----------------------------------------------------------------------------------------------
+ */
+
+/* How many times its bytes an access costs: neighbours along `lane` that are apart use a part of each sector of 32. */
+static double sectors(struct pl *pl, const struct ix *off, const struct ix_atom *lane, int dt)
+{
+	const struct ix *one = ix_const(pl, 1);
+	double most = 32.0 / (double)pl_itemsize(dt),
+		   apart = (double)llabs((long long)(ix_num(ix_subst(pl, off, &lane, &one, 1)) - ix_num(off)));
+
+	return apart > 1 ? fmin(apart, most) : 1;
+}
+
+/* What a kernel loads, each buffer once, and what it stores. */
+static double traffic(struct pl *pl, struct kern *k, const struct ix_atom *lane)
+{
+	const struct ix *off[256];
+	struct buf *buf[256];
+	double bytes = 0;
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 256); i < n; i++) {
+		int again = 0;
+
+		for (int e = 0; e < i; e++)
+			again |= buf[e] == buf[i];
+		if (!again)
+			bytes += buffer_bytes(buf[i]) * (lane ? sectors(pl, off[i], lane, buf[i]->dt) : 1);
+	}
+	for (int o = 0; o < k->n_out; o++) {
+		const struct buf *b = k->out[o]->root;
+
+		bytes += buffer_bytes(b) * (lane ? sectors(pl, pl_offset(pl, b, k->out_idx[o]), lane, b->dt) : 1);
+	}
+	return bytes;
+}
+
+/* What neighbouring threads differ in, of short rows these themselves; NULL: what lies across is read by whole sectors.
+ */
+static const struct ix_atom *along(const struct kern *k)
+{
+	int64_t columns = 1;
+
+	if (k->loop->across)
+		return NULL;
+	if (k->loop->lane)
+		return k->loop->lane;
+	for (int c = 0; c < k->n_col; c++)
+		columns *= ix_num(k->col[c]->b);
+	return columns < 32 && k->n_row ? k->row[k->n_row - 1] : k->n_col ? k->col[k->n_col - 1] : NULL;
+}
+
+/* ---- Convolutions -------------------------------------------------------------------------------------------------
+ */
+
+/* The part of tiles that `size` fills, where they are of `tile`, or of a smaller power of two. */
+static double filled(const struct ix *size, int64_t least, int64_t tile)
+{
+	int64_t n = ix_num(size), t = n <= least ? least : tile;
+
+	return (double)n / (double)((n + t - 1) / t * t);
+}
+
+/* x, w or y turned by cuDNN: its channels and what lies within them change places. */
+static double turned_us(const struct ix *const *size, int rank, int dt)
+{
+	double plane = 1, shorter, rate = dt == WW_F32 ? TURN_FP32 : TURN_HALF;
+
+	for (int d = 2; d < rank; d++)
+		plane *= (double)ix_num(size[d]);
+	shorter = fmin((double)ix_num(size[1]), plane);
+	return LAUNCH_US + 2 * bytes_of(size, rank, dt) / fmin(rate, TURN_BYTES * shorter);
+}
+
+/* A kernel of one element and no stride is a product, which cuDNN computes in either order. */
+static int is_product(const struct anchor *s)
+{
+	for (int e = 0; e < s->conv.nd; e++)
+		if (!ix_is(s->in[1].size[2 + e], 1) || s->conv.stride[e] != 1 || s->conv.pad[e])
+			return 0;
+	return 1;
+}
+
+/* Of our template: the largest magnitude, both operands split into halves, and three products of these.  Tiles of fewer
+ * than one wave leave processors idle. */
+static double template_us(const struct pl *pl, const struct anchor *s, double work, double bytes)
+{
+	double tiles = (double)pl_numel_now(s->out) / (128 * 64);
+
+	return 5 * LAUNCH_US + 3 * bytes / OUR_BYTES +
+		work / (filled(s->in[0].size[1], 64, 64) * fmin(1, tiles / pl->dev.sm_count)) / TEMPLATE_WORK;
+}
+
+/* By the library in PyTorch's order: operands and result turned around the engine, or for channels of less than 16
+ * bytes an engine that reads that order. */
+static double unturned_us(const struct anchor *s, double work, double engine, double memory)
+{
+	int rank = 2 + s->conv.nd, dt = s->out->dt;
+	double turned;
+
+	if (!pl_gains_last(s, s->out->size[1]) || is_product(s))
+		return engine + memory;
+	turned = engine + turned_us(s->in[0].size, rank, dt) + turned_us(s->in[1].size, rank, dt) +
+		turned_us(s->out->size, rank, dt);
+	return memory + (dt == WW_F32 && ix_num(s->in[0].size[1]) < 4 ? fmin(turned, work / FP32_WORK) : turned);
+}
+
+/* Without what follows it.  In groups, where either order wins at times, as long in both. */
+static double convolution_us(const struct pl *pl, const struct kern *k)
+{
+	const struct anchor *s = k->anchor;
+	int rank = 2 + s->conv.nd, dt = s->out->dt;
+	double x = bytes_of(s->in[0].size, rank, dt), w = bytes_of(s->in[1].size, rank, dt),
+		   memory = 2 * LAUNCH_US + (x + w + bytes_of(s->out->size, rank, dt)) / OUR_BYTES, taps,
+		   work = pl_conv_work(s, &taps), engine;
+
+	if (!(k->loop->library & BY_LIBRARY))
+		return k->loop->library & OURS_TILED ? template_us(pl, s, work, x + w) : memory;
+	if (s->conv.groups > 1)
+		return memory;
+	engine = work / (filled(s->in[0].size[1], 4, 32) * filled(s->out->size[1], 16, 64)) /
+		(dt == WW_F32 ? TF32_WORK : HALF_WORK);
+	if (!s->conv.last)
+		return unturned_us(s, work, engine, memory);
+	return memory + engine + (dt == WW_F32 && ix_num(s->out->size[1]) < 16 ? LAUNCH_US + 2 * x / ROUND_BYTES : 0);
+}
+
+static double kernel_us(struct pl *pl, struct kern *k)
+{
+	struct kern *t = k->shared ? (struct kern *)(void *)k->shared : k;
+	const struct anchor *s = k->anchor;
+
+	if (k->segment)
+		return 0;
+	if (k->kind == K_POINT)
+		return POINT_US + traffic(pl, t, along(t)) / OUR_BYTES;
+	if (k->kind == K_ROW)
+		return ROWS_US + traffic(pl, t, along(t)) * (!t->loop->held && pl_stores_per_column(t) ? 2 : 1) / OUR_BYTES;
+	if (s->kind == S_TURN)
+		return POINT_US + 2 * buffer_bytes(s->in[0].buf) / OUR_BYTES;
+	if (s->kind != S_CONV)
+		return 0;
+	return convolution_us(pl, k) +
+		(k->loop->store
+				? POINT_US + (traffic(pl, t, NULL) + bytes_of(s->out->size, s->out->rank, s->out->dt)) / OUR_BYTES
+				: 0);
+}
+
+double pl_order_us(struct pl *pl)
+{
+	double us = 0;
+
+	for (int i = 0; i < pl->n_kern; i++)
+		us += kernel_us(pl, pl->kern[i]);
+	return us;
+}
