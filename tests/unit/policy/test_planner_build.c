@@ -1030,6 +1030,9 @@ static void test_work_is_not_repeated(void **state)
 			"t3[i" },
 		/* a mean that two kernels need is stored, and not its square */
 		{ "norm_of_means.json", "k0  rows: mean\n *   k1  rows: rms_norm\n *   k2  pointwise: rms_norm\n", "" },
+		/* each of 20 terms is eight loads, and counts for one place in four */
+		{ "scattered_resample.json", "k0  cumsum: upsample_trilinear3d, new_zeros, index_add, cumsum\n",
+			"= 0.0f;\n\t\t\t\tif (v" },
 		/* a product's functor knows a row that is looked up only behind its loads of vectors: scalars */
 		{ "gathered_residual.json", "k0  gemm: ", "= p_e_weight[" },
 		/* pairs of rows by a product, as PyTorch; of a tensor with itself by differences */

@@ -17,6 +17,7 @@
 
 #include <string.h>
 
+enum { BRANCH_LOADS = 4 /* of a value, from which on a walk computes it behind a branch */ };
 enum { MAX_GUARDED = 16 /* vectors, from which on none is loaded under a condition: each is registers */ };
 
 void pl_expr_init(struct expr *e, struct pl *pl, struct kern *k)
@@ -519,6 +520,42 @@ static struct etext guarded(struct expr *e, struct val *v, const struct ix *cons
 	return t;
 }
 
+/* Inside a reduction on the spot on cuda: does one of many terms count, whose value is several loads (an element that
+ * is scattered, resampled)?  Then it is computed only where its condition holds. */
+static int is_branch(struct expr *e, struct val *v, const struct ix *const *idx)
+{
+	struct walk w;
+	int loads = 0;
+
+	if (!e->walks || e->vec || v->op != OP_WHERE || v->arg[2]->kind != V_CONST || e->pl->target != WW_TARGET_CUDA)
+		return 0;
+	pl_walk_init(&w, e->pl, e->self);
+	pl_walk(&w, v->arg[1], idx);
+	for (struct leaf *l = w.first; l; l = l->next)
+		loads += l->kind == LEAF_LOAD;
+	return loads >= BRANCH_LOADS;
+}
+
+static struct etext branch(struct expr *e, struct val *v, const struct ix *const *idx)
+{
+	struct etext cond = pl_expr(e, v->arg[0], idx), in, t = { NULL, 0, 1 };
+	int old_level = e->scope_level;
+
+	t.level = at_level(e, max_level(e, idx, v->rank, cond.level));
+	t.t = temp(e);
+	emit(e, t.level, "%s %s = %s;", pl_acc_type(v->dt), t.t, pl_literal(e->pl, v->dt, v->arg[2]->f, v->arg[2]->i));
+	emit(e, t.level, "if (%s) {", cond.t);
+	e->scope++;
+	e->scope_level = t.level;
+	in = pl_expr(e, v->arg[1], idx);
+	emit(e, t.level, "%s = %s;", t.t, in.t);
+	memo_drop(e, 9, e->scope - 1);
+	e->scope--;
+	e->scope_level = old_level;
+	emit(e, t.level, "}");
+	return t;
+}
+
 static struct etext gathered(struct expr *e, struct val *v, const struct ix *const *idx)
 {
 	struct etext at = pl_expr(e, v->arg[1], idx);
@@ -587,7 +624,9 @@ static struct etext reduction(struct expr *e, struct val *v, const struct ix *co
 	}
 	e->scope_level = level;
 	e->cond = NULL;
+	e->walks++;
 	in = pl_expr(e, a, sub);
+	e->walks--;
 	e->cond = old_cond;
 	emit(e, level, "%s = %s;", t.t, pl_combine(e->pl, v->red, dt, t.t, t.vec ? as_vec(e, in, dt) : in.t, t.vec));
 	if (in.vec && !t.vec)
@@ -688,7 +727,7 @@ static struct etext written(struct expr *e, struct val *v, const struct ix *cons
 	if ((m = memo_find(e, v, NULL, idx, v->rank)))
 		return m->text;
 	switch (v->kind) {
-	case V_OP: t = operation(e, v, idx); break;
+	case V_OP: t = is_branch(e, v, idx) ? branch(e, v, idx) : operation(e, v, idx); break;
 	case V_INDEX: t = indexed(e, v, idx); break;
 	case V_GATHER: t = gathered(e, v, idx); break;
 	case V_RED: t = reduction(e, v, idx); break;

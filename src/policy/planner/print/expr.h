@@ -52,6 +52,7 @@ struct expr {
 	int red_done[64];
 	int n_temp;
 	int scope, scope_level;
+	int walks; /* reductions on the spot around it */
 	const char
 		*cond;       /* cuda: of the scopes, as long as all of them are conditions that no lane changes; NULL: others */
 	int need_scalar; /* a vector form does not exist */
