@@ -151,8 +151,9 @@ static int inline_red(
 		n *= (double)ix_num(r->arg[0]->size[d]);
 	if (pl->target == WW_TARGET_CPU)
 		return r->red < RED_ARGMAX && n <= 64 && inlined_on_cpu(pl, r, n, rows, times);
-	if (pl->target == WW_TARGET_CUDA && n > 16 && (double)pl_numel_now(reader) < 256.0 * pl->dev.sm_count)
-		return 0; /* so few threads wait for each load in turn: 1 us a term on an H200, a launch costs 2 to 4 */
+	if (pl->target == WW_TARGET_CUDA && n > 16 && (double)pl_numel_now(reader) < 1024.0 * pl->dev.sm_count)
+		return 0; /* so few threads, of four elements, wait for each load in turn; a launch costs 2 to 4 us on an H200
+		           */
 	if (pl->target == WW_TARGET_CUDA && n > 8 && rows * n > 1 << 20 && pl_most_along(pl, a, a->rank - 1))
 		return 0;
 	return r->red < RED_ARGMAX && n <= 64 && times * n <= 2 * (rows * (n + 1) + times) + (1 << 20);
