@@ -114,13 +114,13 @@ static int is_product(const struct anchor *s)
 	return 1;
 }
 
-/* Of our template: the largest magnitude, both operands split into halves, and three products of these.  Tiles of fewer
- * than one wave leave processors idle. */
+/* Of our template: a pass for the largest magnitude, one that writes operands as fp16, and their product.  Tiles of
+ * fewer than one wave leave processors idle. */
 static double template_us(const struct pl *pl, const struct anchor *s, double work, double bytes)
 {
 	double tiles = (double)pl_numel_now(s->out) / (128 * 64);
 
-	return 5 * LAUNCH_US + 3 * bytes / OUR_BYTES +
+	return 5 * LAUNCH_US + 2.5 * bytes / OUR_BYTES +
 		work / (filled(s->in[0].size[1], 64, 64) * fmin(1, tiles / pl->dev.sm_count)) / TEMPLATE_WORK;
 }
 
