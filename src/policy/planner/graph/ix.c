@@ -182,7 +182,7 @@ static int mono_same(const struct ix_mono *a, const struct ix_mono *b)
 
 int ix_same(const struct ix *a, const struct ix *b)
 {
-	int used[64] = { 0 };
+	uint64_t used = 0; /* monomials of b, a bit each */
 
 	if (a == b)
 		return 1;
@@ -191,11 +191,11 @@ int ix_same(const struct ix *a, const struct ix *b)
 	for (int i = 0; i < a->n; i++) {
 		int j = 0;
 
-		while (j < b->n && (used[j] || a->m[i].c != b->m[j].c || !mono_same(&a->m[i], &b->m[j])))
+		while (j < b->n && ((used >> j & 1) || a->m[i].c != b->m[j].c || !mono_same(&a->m[i], &b->m[j])))
 			j++;
 		if (j == b->n)
 			return 0;
-		used[j] = 1;
+		used |= 1ull << j;
 	}
 	return 1;
 }
