@@ -5,9 +5,11 @@ any number of jobs writes the same bytes.
 
 budget: 10 CPU-seconds, all 20
 # all: what eval records and export writes, and a judgement of the solution"""
+import atexit
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,7 @@ from tap import ALL, WW, finish, need_pytorch, ok  # noqa: E402
 
 need_pytorch()
 top = tempfile.mkdtemp(prefix="synth-teach-")
+atexit.register(shutil.rmtree, top, True)
 TASK = """import torch
 import torch.nn as nn
 
