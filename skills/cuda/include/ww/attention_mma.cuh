@@ -226,6 +226,19 @@ template <class S> struct attention_rows {
 	unsigned q[parts][S::held ? S::steps : 1][mt][4];
 	float o[S::chunks_v][mt][n_v][4], top[mt][2], rest[mt][2], sum[mt][2];
 
+	template <int C, int N> __device__ __forceinline__ static void clear(float (&x)[C][mt][N][4])
+	{
+#pragma unroll
+		for (int c = 0; c < C; c++)
+#pragma unroll
+			for (int i = 0; i < mt; i++)
+#pragma unroll
+				for (int j = 0; j < N; j++)
+#pragma unroll
+					for (int l = 0; l < 4; l++)
+						x[c][i][j][l] = 0.f;
+	}
+
 	__device__ __forceinline__ void start()
 	{
 #pragma unroll
@@ -235,15 +248,7 @@ template <class S> struct attention_rows {
 				top[i][h] = -inf_();
 				rest[i][h] = sum[i][h] = 0.f;
 			}
-#pragma unroll
-		for (int c = 0; c < S::chunks_v; c++)
-#pragma unroll
-			for (int i = 0; i < mt; i++)
-#pragma unroll
-				for (int j = 0; j < n_v; j++)
-#pragma unroll
-					for (int l = 0; l < 4; l++)
-						o[c][i][j][l] = 0.f;
+		clear(o);
 	}
 
 	__device__ __forceinline__ void fetch_q(unsigned (&f)[parts][mt][4], const H *tile, int row, int step)
@@ -258,15 +263,7 @@ template <class S> struct attention_rows {
 	/* s = Q K^T of a tile. */
 	__device__ __forceinline__ void scores(float (&s)[S::chunks][mt][n][4], const H *tile_q, const H *tile_k, int row)
 	{
-#pragma unroll
-		for (int c = 0; c < S::chunks; c++)
-#pragma unroll
-			for (int i = 0; i < mt; i++)
-#pragma unroll
-				for (int j = 0; j < n; j++)
-#pragma unroll
-					for (int l = 0; l < 4; l++)
-						s[c][i][j][l] = 0.f;
+		clear(s);
 #pragma unroll
 		for (int step = 0; step < S::steps; step++) {
 			unsigned a[parts][mt][4];
