@@ -68,6 +68,14 @@ static enum ww_rc open_with(
 	return ww_data_open(&o, d, err);
 }
 
+/* The tokens with weight, as text; '$' ends a turn. */
+static void weighted(const struct ww_data *d, char said[64])
+{
+	for (int64_t i = 0, n = 0; i < d->tokens; i++)
+		if (d->weight[i] != 0)
+			said[n++] = d->ids[i] == IM_END ? '$' : (char)d->ids[i];
+}
+
 static void only_what_the_assistant_says_has_weight(void **state)
 {
 	static const char line[] =
@@ -83,11 +91,9 @@ static void only_what_the_assistant_says_has_weight(void **state)
 		fail_msg("%s", err.msg);
 	assert_int_equal(d->count, 2);
 	assert_int_equal(d->conversations, 2);
-	for (int64_t i = 0, n = 0; i < d->tokens; i++) {
-		if (d->weight[i] != 0)
-			said[n++] = d->ids[i] == IM_END ? '$' : (char)d->ids[i];
+	weighted(d, said);
+	for (int64_t i = 0; i < d->tokens; i++)
 		assert_true(d->weight[i] == 0 || d->weight[i] == (i < d->seqs[1].at ? 1.0f : 0.5f));
-	}
 	assert_string_equal(said, "yo$z$z$"); /* what the user forged is no token; without a token <think> no block */
 	ww_data_free(d);
 	assert_int_equal(open_with("chat.jsonl", 200, 1, &d, &err), WW_OK);
@@ -113,9 +119,7 @@ static void a_mistake_that_is_mended_is_context_alone(void **state)
 		"{\"role\":\"tool\",\"content\":\"wrong\"},{\"role\":\"assistant\",\"content\":\"yes\"}]}\n");
 	if (open_with("mended.jsonl", 200, 0, &d, &err) != WW_OK)
 		fail_msg("%s", err.msg);
-	for (int64_t i = 0, n = 0; i < d->tokens; i++)
-		if (d->weight[i] != 0)
-			said[n++] = d->ids[i] == IM_END ? '$' : (char)d->ids[i];
+	weighted(d, said);
 	assert_string_equal(said, "yes$");
 	ww_data_free(d);
 }
