@@ -1,9 +1,9 @@
 /* progress.c - see progress.h.
  *
  * A thread looks twice a second: on a terminal it draws the line anew, so that the clock moves while a long step is
- * under way, elsewhere it names a step that has taken 2 s, or where nothing was printed for 5 s the one under way.  The
- * line is cut to the terminal's width (asked each time:
- * windows are resized), since a wrapped line cannot be drawn over; the step comes first on it.
+ * under way, elsewhere it names a step that has taken 2 s, and after 5 s without a line the step under way.  The line
+ * is cut to the terminal's width (asked each time: windows are resized), since a wrapped line cannot be drawn over; the
+ * step comes first on it.
  */
 #include "cmd/progress.h"
 
