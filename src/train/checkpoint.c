@@ -154,7 +154,8 @@ static enum ww_rc sweep(const char *dir, int64_t keep, char *newest, struct ww_e
 				rc = ww_err_errno(err, WW_ERR_IO, "cannot remove %s", path);
 			if (rc == WW_OK)
 				rc = ww_fs_remove_tree(gone, err);
-		} else if (rc == WW_OK && (!strcmp(name, ".new") || !strncmp(name, ".old-step-", 10))) {
+		} else if (rc == WW_OK && (!strncmp(name, ".new", 4) || !strncmp(name, ".old-step-", 10))) {
+			/* .new.tmp-XXXXXX: ww_model_save() was killed before .new was complete */
 			rc = ww_fs_remove_tree(path, err);
 		}
 	}
