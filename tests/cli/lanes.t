@@ -20,8 +20,8 @@ os.chdir(tmp.name)
 def lanes(steps, seconds):
     with open("steps", "w") as f:
         f.write(steps)
-    p = subprocess.run([ROOT + "/bench/lanes", "out", "steps", "--seconds", str(seconds)], capture_output=True, text=True,
-                       check=False)
+    p = subprocess.run([ROOT + "/bench/lanes", "out", "steps", "--seconds", str(seconds)], capture_output=True,
+                       text=True, check=False)
     return p.returncode, p.stdout, p.stderr
 
 
