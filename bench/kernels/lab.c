@@ -54,7 +54,7 @@ struct ww_plan {
 	struct ww_device dev;
 	struct ww_tensor in[MAX_TENSORS], out[MAX_TENSORS], par[MAX_TENSORS];
 	struct ww_scalar scalar[MAX_TENSORS];
-	int nin, nout, npar, nscalar, nbuf, nnode, ndefine;
+	int nin, nout, npar, nscalar, nbuf, nnode, ndefine, pdl_all;
 	struct buf buf[MAX_BUFS];
 	struct node node[MAX_NODES];
 	char define[MAX_DEFINES][160];
@@ -167,6 +167,7 @@ void ww_launch(struct ww_plan *p, const char *kernel, long long gx, long long gy
 void ww_shared(struct ww_plan *p, long long bytes) { last(p)->shared = bytes; }
 void ww_cooperative(struct ww_plan *p) { last(p)->cooperative = 1; }
 void ww_pdl(struct ww_plan *p) { last(p)->pdl = 1; }
+void ww_pdl_all(struct ww_plan *p) { p->pdl_all = 1; }
 
 void ww_cluster(struct ww_plan *p, int x, int y, int z)
 {
@@ -449,6 +450,9 @@ int lab_build(const char *kernels, const char *includes, const char *cubin_path,
 	if (missing)
 		return fail("missing", missing);
 	plan(lab);
+	for (int i = 1; lab->pdl_all && i < lab->nnode; i++)
+		lab->node[i].pdl = !lab->node[i].kind && !lab->node[i - 1].kind && !lab->node[i].cooperative &&
+			!lab->node[i - 1].cooperative;
 	if (lab->error[0])
 		return fail("plan", lab->error);
 	char *cubin = compile(kernels, includes, lowered, &size);

@@ -153,6 +153,10 @@ void ww_cooperative(struct ww_plan *p);
 /* Programmatic dependent launch: the last launch may start before the node ahead of it has ended; its device code must
  * wait with griddepcontrol.wait before it touches what that node writes.  cuda only. */
 void ww_pdl(struct ww_plan *p);
+/* ww_pdl() for all launches of the plan, earlier and later ones, that may have it: those behind another launch where
+ * neither is cooperative, on a device of compute capability 9.0.  Each kernel of the plan must then wait first, since
+ * one that ends before those ahead of it leaves the next without a promise about them.  Nothing on the cpu target. */
+void ww_pdl_all(struct ww_plan *p);
 
 /* Arguments of the last launch.  A buffer argument arrives as a pointer to buffer start plus offset_bytes, which must
  * lie inside the buffer and be a multiple of 4 or of the element size that the kernel expects. */

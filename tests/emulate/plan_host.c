@@ -123,6 +123,7 @@ void ww_shared(struct ww_plan *p, long long bytes) { printf("shared %lld\n", byt
 void ww_cluster(struct ww_plan *p, int x, int y, int z) { printf("cluster %d\n", x * y * z), (void)p; }
 void ww_cooperative(struct ww_plan *p) { printf("cluster 0\n"), (void)p; }
 void ww_pdl(struct ww_plan *p) { (void)p; }
+void ww_pdl_all(struct ww_plan *p) { (void)p; }
 void ww_arg_buf(struct ww_plan *p, int buf, long long offset) { printf("arg buf %d %lld\n", buf, offset), (void)p; }
 void ww_arg_i32(struct ww_plan *p, int v) { printf("arg i32 %d\n", v), (void)p; }
 void ww_arg_i64(struct ww_plan *p, long long v) { printf("arg i64 %lldLL\n", v), (void)p; }

@@ -28,7 +28,7 @@ struct ww_plan {
 	int n_scratch;
 	struct ww_image_launch *launch; /* the last one, while it is the last node */
 	char error[1024];
-	int failed, limit;
+	int failed, limit, pdl_all;
 	void (*on_error)(void *ctx, const char *text);
 	void *ctx;
 };
@@ -289,6 +289,24 @@ void ww_pdl(struct ww_plan *p)
 		l->flags |= WW_NODE_PDL;
 }
 
+void ww_pdl_all(struct ww_plan *p) { p->pdl_all = 1; }
+
+static int may_overlap(const struct ww_image_node *n)
+{
+	return n->kind == WW_NODE_LAUNCH && !(n->launch.flags & WW_NODE_COOPERATIVE);
+}
+
+/* What ww_pdl_all() asked for, once all nodes are known. */
+static void overlap_launches(struct ww_plan *p)
+{
+	struct ww_image_node *n = (struct ww_image_node *)(void *)p->nodes.p;
+	if (!p->pdl_all || p->facts->device.target != WW_TARGET_CUDA || p->facts->device.cc < 90)
+		return;
+	for (size_t i = 1; i < p->nodes.n; i++)
+		if (may_overlap(&n[i]) && may_overlap(&n[i - 1]))
+			n[i].launch.flags |= WW_NODE_PDL;
+}
+
 static struct ww_image_arg *add_arg(struct ww_plan *p, const char *what, uint32_t kind)
 {
 	struct ww_image_launch *l = last_launch(p, what);
@@ -477,6 +495,7 @@ struct ww_image *ww_plan_image(struct ww_plan *p, const char **limit)
 		{ &p->args, &h.n_args, &h.args_at }, { &p->tmaps, &h.n_tmaps, &h.tmaps_at },
 		{ &p->macros, &h.n_macros, &h.macros_at }, { &p->strings, &h.strings_bytes, &h.strings_at } };
 	*limit = NULL;
+	overlap_launches(p);
 	for (size_t i = 0; i < WW_ARRAY_LEN(parts); i++) {
 		*parts[i].n = (uint32_t)parts[i].l->n;
 		*parts[i].where = (uint32_t)reserve(&at, parts[i].l);
@@ -516,9 +535,9 @@ static long double floatundixf(unsigned long long v) { return (long double)v; }
 #define AS(name, f) { name, (const void *)(uintptr_t)f }
 const struct ww_plan_symbol ww_plan_symbols[] = { F(ww_input_count), F(ww_output_count), F(ww_scalar_count),
 	F(ww_input), F(ww_param), F(ww_output), F(ww_scalar), F(ww_device), F(ww_fail), F(ww_define), F(ww_fmt),
-	F(ww_scratch), F(ww_launch), F(ww_shared), F(ww_cluster), F(ww_cooperative), F(ww_pdl), F(ww_arg_buf),
-	F(ww_arg_i32), F(ww_arg_i64), F(ww_arg_f32), F(ww_arg_f64), F(ww_arg_tmap), F(ww_memset), F(ww_copy), F(ww_gemm),
-	F(ww_conv), F(ww_pytorch), F(memcpy), F(memset), F(memmove), F(memcmp), F(strlen), F(strcmp),
+	F(ww_scratch), F(ww_launch), F(ww_shared), F(ww_cluster), F(ww_cooperative), F(ww_pdl), F(ww_pdl_all),
+	F(ww_arg_buf), F(ww_arg_i32), F(ww_arg_i64), F(ww_arg_f32), F(ww_arg_f64), F(ww_arg_tmap), F(ww_memset), F(ww_copy),
+	F(ww_gemm), F(ww_conv), F(ww_pytorch), F(memcpy), F(memset), F(memmove), F(memcmp), F(strlen), F(strcmp),
 	AS("__fixunssfdi", fixunssfdi), AS("__fixunsdfdi", fixunsdfdi), AS("__fixunsxfdi", fixunsxfdi),
 	AS("__fixsfdi", fixsfdi), AS("__fixdfdi", fixdfdi), AS("__fixxfdi", fixxfdi), AS("__floatundisf", floatundisf),
 	AS("__floatundidf", floatundidf), AS("__floatundixf", floatundixf), { NULL, NULL } };

@@ -91,6 +91,20 @@ int pl_all_plain(const struct pl *pl) { return pl->n_knobs && pl->knobs && pl->k
 
 int pl_all_last(const struct pl *pl) { return pl->n_knobs && pl->knobs && pl->knobs[pl->n_knobs - 1].last; }
 
+int pl_overlap(const struct pl *pl)
+{
+	return pl->target == WW_TARGET_CUDA && pl->n_knobs && pl->knobs && pl->knobs[pl->n_knobs - 1].overlap;
+}
+
+/* Is a launch behind another, on a device that lets it begin before the other has ended? */
+static int can_overlap(const struct pl *pl)
+{
+	for (int i = 1; i < pl->n_kern && pl->target == WW_TARGET_CUDA && pl->dev.cc >= 90; i++)
+		if (!pl->kern[i]->segment && !pl->kern[i - 1]->segment)
+			return 1;
+	return 0;
+}
+
 static void read_device(struct pl *pl, const json_t *d)
 {
 	struct ww_device *v = &pl->dev;
@@ -121,6 +135,7 @@ static void build(struct pl *pl, const json_t *graph, struct pl_result *out)
 	if (pl->dev_text.cut || pl->plan_text.cut || pl->guards.cut)
 		pl_fail(pl, "the solution is longer than a solution may be");
 	out->n_kern = pl->n_kern < 64 ? pl->n_kern : 64;
+	out->can_overlap = can_overlap(pl);
 	out->order_us = pl->target == WW_TARGET_CUDA ? pl_order_us(pl) : 0;
 	for (int i = 0; i < pl->n_kern; i++)
 		out->n_own += !pl->kern[i]->segment && pl->kern[i]->n_node > 0;

@@ -11,8 +11,9 @@ enum pl_library_facts { BY_LIBRARY = 1, LIBRARY_ONLY = 2, OURS_TILED = 4 };
 
 /* Knobs of one kernel, by what it is; 0 is "let the schedule choose". */
 struct knobs {
-	int plain;           /* no vectors, general templates, no library */
-	int last;            /* cuda, of all kernels together: convolutions channels-last, by the library */
+	int plain;   /* no vectors, general templates, no library */
+	int last;    /* cuda, of all kernels together: convolutions channels-last, by the library */
+	int overlap; /* cuda, of all kernels together: a launch begins before the one ahead has ended (ww_pdl_all()) */
 	int library, choice; /* cuda, of anchors that a library computes too: enum pl_library; its algorithm's number */
 	union {
 		struct {

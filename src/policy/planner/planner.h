@@ -92,6 +92,8 @@ const struct knobs *pl_knobs(struct pl *pl, int kernel);
 int pl_all_plain(const struct pl *pl);
 /* The one in which convolutions run channels-last. */
 int pl_all_last(const struct pl *pl);
+/* cuda: launches overlap (ww_pdl_all()), so each kernel waits first. */
+int pl_overlap(const struct pl *pl);
 
 /* explain.c: what was decided and why, a new reference. */
 json_t *pl_explain(struct pl *pl);
@@ -104,6 +106,7 @@ struct pl_result {
 	char why[600];                 /* where not ok: one line, names the operator */
 	int n_kern;
 	double order_us; /* cuda: pl_order_us() */
+	int can_overlap; /* a launch may begin before the one ahead of it has ended */
 	int n_own;       /* kernels that compute an operator of the graph, and not only copy what PyTorch gave */
 	char kern_title[64][120];
 	enum kkind kern_kind[64];

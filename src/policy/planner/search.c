@@ -4,8 +4,9 @@
  * the best so far and keeps the change when the time falls by more than the noise.  Kernels whose templates have the
  * most to gain come first (matrix products, convolutions, attention, then rows, then maps), and a knob's values in the
  * order of how often they win.  Before all else on cuda, all convolutions run channels-last (in PyTorch's order, where
- * the first trial has them so), all go to our templates at once, then all to the library, and so do all products, and
- * all of the library's convolutions take its next algorithm: a network has too many for one trial each.
+ * the first trial has them so), all launches overlap, all convolutions go to our templates at once, then all to the
+ * library, and so do all products, and all of the library's convolutions take its next algorithm: a network has too
+ * many for one trial each.
  *
  * If the first trial is not correct, one follows with the library's convolutions in full fp32 (PyTorch's own run may do
  * without TF32, and the rule then leaves no room for it), then one with everything plain (no vectors, general
@@ -203,6 +204,16 @@ static void vary_order(struct search *s)
 		set_fp32(&s->now, s->order[last]);
 }
 
+/* All launches of the best trial overlap: a wait of about a microsecond between two of them less. */
+static void vary_overlap(struct search *s)
+{
+	s->now = s->best;
+	for (int i = 0; i < SEARCH_KERNELS; i++)
+		s->now.knobs[i].overlap = 1;
+	snprintf(s->now.text, sizeof(s->now.text), "try launches that overlap");
+	s->overlapped = 1;
+}
+
 /* The next variation of the best trial; 0 when there is none left.  `coord` counts (row of the table, kernel, value).
  */
 static int vary(struct search *s)
@@ -211,6 +222,10 @@ static int vary(struct search *s)
 
 	if (s->order[1] && s->n_trials - s->proposed == s->failed + 1) {
 		vary_order(s);
+		return 1;
+	}
+	if (s->shape->can_overlap && !s->overlapped && !s->best.knobs[0].overlap) {
+		vary_overlap(s);
 		return 1;
 	}
 	for (; s->coord < s->n_coords * per; s->coord++) {

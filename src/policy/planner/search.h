@@ -31,6 +31,7 @@ struct search {
 	double best_us, top_us, top_reward, seconds;
 	int failed;       /* trials before the first correct one */
 	int exact, plain; /* tried because of that: the library without TF32, everything plain */
+	int overlapped;   /* overlapping launches were tried */
 	struct coord coords[SEARCH_MAX_COORDS];
 	int n_coords, coord; /* coord: next variation */
 	char failure[400];   /* of the last verdict that was not correct */

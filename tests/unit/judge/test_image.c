@@ -66,6 +66,40 @@ static void add_launches(struct ww_plan *p)
 	ww_pdl(p);
 }
 
+/* ww_pdl_all(): each launch behind another one, neither cooperative. */
+static void launches_that_may_overlap(void **state)
+{
+	static const char kinds[] = "llcllmll"; /* launch, cooperative launch, memset */
+	static const uint32_t want[] = { 0, WW_NODE_PDL, WW_NODE_COOPERATIVE, 0, WW_NODE_PDL, 0, 0, WW_NODE_PDL };
+	(void)state;
+	for (int old = 0; old < 3; old++) { /* a device that cannot; without the call */
+		facts = maker_facts(WW_TARGET_CUDA);
+		if (old == 1)
+			facts.device.cc = 80;
+		struct ww_plan *p = maker_plan(&facts);
+		assert_int_equal(ww_scratch(p, 4096), B_S);
+		for (int i = 0; kinds[i]; i++) {
+			if (kinds[i] == 'm')
+				ww_memset(p, B_S, 0, 4096, 0);
+			else
+				ww_launch(p, "k", 1, 1, 1, 32, 1, 1);
+			if (kinds[i] == 'c')
+				ww_cooperative(p);
+			if (i == 3 && old < 2)
+				ww_pdl_all(p);
+		}
+		struct ww_image *m = maker_image(p);
+		struct ww_str why = WW_STR_INIT(1024);
+		assert_non_null(m);
+		assert_true(ww_image_validate(m, m->total_bytes, &facts, &why));
+		for (int i = 0; kinds[i]; i++)
+			if (kinds[i] != 'm')
+				assert_int_equal(ww_image_nodes(m)[i].launch.flags, old ? want[i] & ~(uint32_t)WW_NODE_PDL : want[i]);
+		ww_str_release(&why);
+		free(m);
+	}
+}
+
 static struct ww_image *cuda_image(size_t *bytes)
 {
 	struct ww_plan *p = maker_plan(&facts);
@@ -420,9 +454,9 @@ static void empty_plans(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(good_is_good), cmocka_unit_test(structure),
-		cmocka_unit_test(launches), cmocka_unit_test(memory_nodes), cmocka_unit_test(gemms),
-		cmocka_unit_test(convolutions), cmocka_unit_test(tensor_maps), cmocka_unit_test(cpu_target),
-		cmocka_unit_test(empty_plans) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(good_is_good), cmocka_unit_test(launches_that_may_overlap),
+		cmocka_unit_test(structure), cmocka_unit_test(launches), cmocka_unit_test(memory_nodes),
+		cmocka_unit_test(gemms), cmocka_unit_test(convolutions), cmocka_unit_test(tensor_maps),
+		cmocka_unit_test(cpu_target), cmocka_unit_test(empty_plans) };
 	return cmocka_run_group_tests_name("judge/image", tests, NULL, NULL);
 }

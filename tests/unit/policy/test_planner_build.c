@@ -244,6 +244,49 @@ static void test_library_nodes(void **state)
 	}
 }
 
+/* Where launches overlap, every kernel of every solution waits before all else, the cookbook's own too. */
+static void test_overlapping_kernels_wait(void **state)
+{
+	const struct knobs overlap = { .overlap = 1 };
+	char dir[512], path[600];
+	struct ww_err err = WW_ERR_INIT;
+	struct dirent *e;
+	int n = 0;
+
+	(void)state;
+	snprintf(dir, sizeof(dir), "%s/tests/data/graphs", source_dir());
+	DIR *d = opendir(dir);
+	assert_non_null(d);
+	while ((e = readdir(d))) {
+		if (e->d_name[0] == '.')
+			continue;
+		json_t *g = fixture(e->d_name), *dev = device();
+		struct pl_result r, cpu;
+		ww_pl_build(g, dev, "cuda", &overlap, 1, NULL, &r);
+		ww_pl_build(g, dev, "cpu", &overlap, 1, NULL, &cpu);
+		if (r.ok) {
+			n += count(r.device_text, "__global__");
+			if (count(r.device_text, "__global__") != count(r.device_text, "\n{\n\tww::wait_for_last();\n") ||
+				!strstr(r.plan_text, "\tww_pdl_all(p);\n\tww_define(p, \"PDL_\", 1);\n"))
+				fail_msg("%s: %s%s", e->d_name, r.plan_text, r.device_text);
+		}
+		assert_false(cpu.ok && strstr(cpu.plan_text, "ww_pdl_all"));
+		ww_pl_result_release(&r);
+		ww_pl_result_release(&cpu);
+		json_decref(g);
+		json_decref(dev);
+	}
+	closedir(d);
+	assert_true(n > 100);
+	for (int i = 0; i < 2; i++) {
+		struct ww_str s = WW_STR_INIT(1 << 20);
+		snprintf(path, sizeof(path), "%s/skills/cuda/include/ww/%s.cuh", source_dir(), i ? "conv" : "split");
+		assert_int_equal(ww_fs_read(path, 1 << 20, &s, &err), WW_OK);
+		assert_int_equal(count(s.p, "__global__"), count(s.p, "\n{\n\twait_for_last();\n"));
+		ww_str_release(&s);
+	}
+}
+
 /* Small products of any kind are a launch each, without copies of heads before or behind them; a group norm whose rows
  * have a name and a number for their length is one kernel; odd rows are read in vectors where all of them have some. */
 static void test_small_products(void **state)
@@ -1095,16 +1138,17 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
 		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
-		cmocka_unit_test(test_small_products), cmocka_unit_test(test_attention),
-		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions),
-		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_titles_name_the_nodes),
-		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
-		cmocka_unit_test(test_statistics_are_not_rounded), cmocka_unit_test(test_unknown_operator_is_named),
-		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
-		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
-		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
-		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
-		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
+		cmocka_unit_test(test_attention), cmocka_unit_test(test_statistics_follow_the_layout),
+		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_computed_sizes_have_names),
+		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
+		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
+		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
+		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
+		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
+		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_forms_of_products),
+		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
 		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 

@@ -265,11 +265,13 @@ static void test_replies_repeat(void **state)
 }
 
 /* The text of plan.c of trial `nth`. */
+/* Of the trials whose launches do not overlap. */
 static const char *nth_plan(const struct talk *t, int nth)
 {
 	for (size_t i = 0; i < t->n; i++)
 		for (size_t c = 0; c < t->m[i].n_calls; c++)
-			if (!strcmp(t->m[i].calls[c].name, "write") && strstr(t->m[i].calls[c].arguments, "plan.c") && nth-- == 0)
+			if (!strcmp(t->m[i].calls[c].name, "write") && strstr(t->m[i].calls[c].arguments, "plan.c") &&
+				!strstr(t->m[i].calls[c].arguments, "ww_pdl_all") && nth-- == 0)
 				return t->m[i].calls[c].arguments;
 	fail_msg("there are not so many trials");
 	return NULL;
@@ -315,6 +317,47 @@ static void test_convolutions_try_the_library(void **state)
 				(!rows[i].has[n] && strstr(plan, "ww_recipe_conv_library")))
 				fail_msg("%s, trial %d: %s", rows[i].graph, n + 1, plan);
 		}
+		free(last);
+		talk_release(&t);
+	}
+	graph_name = "example_softmax.json", graph_target = "cpu";
+}
+
+static int overlapping(const struct talk *t)
+{
+	int n = 0;
+
+	for (size_t i = 0; i < t->n; i++)
+		for (size_t c = 0; c < t->m[i].n_calls; c++)
+			n += strstr(t->m[i].calls[c].arguments, "plan.c") && strstr(t->m[i].calls[c].arguments, "ww_pdl_all(p)");
+	return n;
+}
+
+static double overlap_wins(int trial) { return trial == 1 ? 90 : 100; }
+
+/* A solution of several launches is tried with launches that overlap, once; what follows keeps it where it was faster.
+ */
+static void test_launches_are_tried_overlapping(void **state)
+{
+	static const struct {
+		const char *graph;
+		double (*us)(int trial);
+		int least, most;
+	} rows[] = { { "example_softmax.json", constant, 0, 0 }, { "mlp3.json", constant, 1, 1 },
+		{ "mlp3.json", overlap_wins, 3, 99 }, { "mlp3.json", never, 0, 0 } };
+
+	(void)state;
+	graph_target = "cuda";
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		struct talk t = { 0 };
+		char *last = NULL, text[800];
+		int submitted, n;
+
+		graph_name = rows[i].graph;
+		play(&t, rows[i].us, &last, &submitted, text, sizeof(text));
+		n = overlapping(&t);
+		if (n < rows[i].least || n > rows[i].most)
+			fail_msg("%s: %d trials overlap", rows[i].graph, n);
 		free(last);
 		talk_release(&t);
 	}
@@ -590,7 +633,7 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_options), cmocka_unit_test(test_no_gain_keeps_the_first),
 		cmocka_unit_test(test_the_best_is_submitted), cmocka_unit_test(test_the_fastest_is_submitted_even_by_little),
 		cmocka_unit_test(test_wrong_solutions_end_with_the_reason), cmocka_unit_test(test_replies_repeat),
-		cmocka_unit_test(test_convolutions_try_the_library),
+		cmocka_unit_test(test_convolutions_try_the_library), cmocka_unit_test(test_launches_are_tried_overlapping),
 		cmocka_unit_test(test_a_proposal_of_ours_is_the_first_trial),
 		cmocka_unit_test(test_a_proposal_of_its_own_stands_beside_the_search),
 		cmocka_unit_test(test_replies_after_a_proposal_repeat), cmocka_unit_test(test_which_models_propose),

@@ -56,6 +56,7 @@ namespace ww
 template <int EXACT> __global__ void __launch_bounds__(256)
 	conv_pack_x(const float *x, int c, int hw, int cb, __half *out, const unsigned *amax)
 {
+	wait_for_last();
 	__shared__ float box[64][65];
 	int n = blockIdx.z, c0 = blockIdx.y * 64, p0 = blockIdx.x * 64;
 	const float *src = x + (long long)n * c * hw;
@@ -109,6 +110,7 @@ template <int EXACT> __global__ void __launch_bounds__(256)
 template <int EXACT> __global__ void __launch_bounds__(256)
 	conv_pack_w(const float *w, long long sk, long long sc, int c, int taps, int cb, __half *out, unsigned *amax)
 {
+	wait_for_last();
 	__shared__ unsigned box[8];
 	const float *src = w + blockIdx.x * sk;
 	const int block = EXACT ? 32 : 64; /* channels */

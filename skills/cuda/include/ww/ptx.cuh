@@ -1,5 +1,7 @@
-/* ptx.cuh - the few instructions outside of tensor cores that C++ has no words for: a fast power of two, and the shared
- * memory of a cluster's blocks.
+/* ptx.cuh - the few instructions outside of tensor cores that C++ has no words for: a fast power of two, the shared
+ * memory of a cluster's blocks, and launches that overlap.
+ *
+ * Macro of the plan: PDL_, 1 where it calls ww_pdl_all().
  *
  * Tests of the cookbook run kernels on the cpu with a header of the same name in place of this one. */
 #ifndef WW_PTX_CUH
@@ -14,6 +16,16 @@ __device__ __forceinline__ float exp2_(float x)
 	float y;
 	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
 	return y;
+}
+
+/* The first statement of each kernel in a plan that calls ww_pdl_all(): waits for the results of the launch ahead, then
+ * lets the next launch start (PTX ISA, griddepcontrol).  A wait before the trigger, so that one launch at most waits
+ * beside one that works. */
+__device__ __forceinline__ void wait_for_last()
+{
+#if PDL_ && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

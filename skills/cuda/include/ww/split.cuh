@@ -61,6 +61,7 @@ template <int N> __device__ __forceinline__ void split_store(__half *row, int k,
 template <int UNUSED = 0> __global__ void __launch_bounds__(256)
 	pad_rows(const unsigned short *x, long long sb, long long sr, int rows, int k, int runs, unsigned short *out)
 {
+	wait_for_last();
 	const int i = blockIdx.x * 256 + threadIdx.x, r = i / runs, c = i % runs * 8;
 	const unsigned short *src = x + blockIdx.y * sb + r * sr + c;
 	unsigned v[8];
@@ -80,6 +81,7 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256)
 template <int H> __global__ void __launch_bounds__(256)
 	split_rows(const float *x, long long sb, long long sr, int rows, int k, int kp, __half *out, unsigned *amax)
 {
+	wait_for_last();
 	__shared__ unsigned box[8];
 	const int held = H ? H : 8, step = (H ? 32 : 256) * 4, at = (H ? threadIdx.x & 31 : threadIdx.x) * 4;
 	int z = blockIdx.y, r = H ? blockIdx.x * 8 + threadIdx.x / 32 : blockIdx.x;
@@ -145,6 +147,7 @@ template <int H> __global__ void __launch_bounds__(256)
 template <int UNUSED = 0> __global__ void __launch_bounds__(256) split_given(
 	const float *x, long long sb, long long sh, int H, long long sr, int rows, int k, __half *out, const unsigned *amax)
 {
+	wait_for_last();
 	int z = blockIdx.y, n = rows * (k / 4), stride = gridDim.x * 256;
 	const float *src = x + z / H * sb + z % H * sh;
 	__half *dst = out + (long long)z * rows * k * 2;
@@ -168,6 +171,7 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256) split_given(
 template <int UNUSED = 0> __global__ void __launch_bounds__(128)
 	absmax_cols(const float *x, long long sb, long long sk, int k, int n, unsigned *amax)
 {
+	wait_for_last();
 	int col = blockIdx.x * 128 + threadIdx.x, per = (k + gridDim.y - 1) / gridDim.y;
 	int first = blockIdx.y * per, last = min(first + per, k);
 	const float *src = x + blockIdx.z * sb + col;
@@ -185,6 +189,7 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(128)
 template <int UNUSED = 0> __global__ void __launch_bounds__(256)
 	absmax_all(const float *x, long long sb, long long sh, int H, long long sr, int rows, int k, unsigned *amax)
 {
+	wait_for_last();
 	int z = blockIdx.y;
 	const float *src = x + z / H * sb + z % H * sh;
 	long long n = (long long)rows * k, stride = (long long)gridDim.x * 256 * 4;
@@ -223,6 +228,7 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256)
 template <int UNUSED = 0> __global__ void __launch_bounds__(256) split_cols(const float *x, long long sb, long long sh,
 	int H, long long sk, int k, int n, int kp, __half *out, const unsigned *amax, int whole)
 {
+	wait_for_last();
 	__shared__ float box[32][65];
 	int z = blockIdx.z, n0 = blockIdx.x * 64, k0 = blockIdx.y * 32;
 	const float *src = x + z / H * sb + z % H * sh;

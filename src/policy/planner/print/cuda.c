@@ -64,6 +64,8 @@ static const char *point_vector(struct pl *pl, const struct kern *k)
 		pl_indent(pl, p->last, 3), pl_indent(pl, p->after, 2));
 }
 
+const char *pl_cuda_first(const struct pl *pl) { return pl_overlap(pl) ? "\tww::wait_for_last();\n" : ""; }
+
 /* A block stays in its row.  Behind the row's end the last vector is read again and not stored, so that no load waits
  * for a comparison; of the threads that a block may have it has as many as leave less than a warp behind each end. */
 static void print_point_by_row(struct pl *pl, struct kern *k, struct ww_str *s)
@@ -73,10 +75,10 @@ static void print_point_by_row(struct pl *pl, struct kern *k, struct ww_str *s)
 
 	ww_str_adds(s,
 		pl_named(pl, k,
-			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n\tenum { V = @_V };\n"
+			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n%s\tenum { V = @_V };\n"
 			"\tconst ix_t cols = %s / V, chunks = (cols + @_U * @_BLOCK - 1) / (@_U * @_BLOCK);\n"
 			"\tconst ix_t row = blockIdx.x / chunks, first = blockIdx.x %% chunks * (@_U * @_BLOCK) + threadIdx.x;\n",
-			k->title, pl_cuda_params(pl, k), cols));
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
 	ww_str_adds(s,
 		pl_named(pl, k,
@@ -100,10 +102,10 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 
 	ww_str_adds(s,
 		pl_named(pl, k,
-			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n\tenum { V = @_V };\n"
+			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n%s\tenum { V = @_V };\n"
 			"\tconst ix_t cols = %s / V, total = (ix_t)%s * cols;\n\n\t#pragma unroll\n"
 			"\tfor (int u = 0; u < @_U; u++) {\n",
-			k->title, pl_cuda_params(pl, k), cols, rows));
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols, rows));
 	ww_str_adds(s, point_place(pl, k));
 	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
 	ww_str_addf(s, "%s%s\t}\n}\n\n", pl_indent(pl, l->pass[0].row, 2), point_vector(pl, k));
@@ -225,14 +227,14 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 
 	ww_str_adds(s,
 		pl_named(pl, k,
-			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_TX * @_TY) @(%s)\n{\n"
+			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_TX * @_TY) @(%s)\n{\n%s"
 			"\tenum { TX = @_TX, TY = @_TY };\n"
 			"\t__shared__ double box[TY > 1 ? TX * TY * 2 : 1];\n"
 			"\tconst int tx = threadIdx.x %% TX, ty = threadIdx.x / TX;\n"
 			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x * TX + tx;\n"
 			"\tconst bool live = at < rows;\n"
 			"\tconst ix_t row = (live ? at : rows - 1) / %s, %s = (live ? at : rows - 1) %% %s;\n\n\t(void)box;\n",
-			k->title, pl_cuda_params(pl, k), rows, cols, width, l->lane->name, width));
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), rows, cols, width, l->lane->name, width));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
 	ww_str_addf(s, "%s}\n\n", row_body(pl, k));
 	k->launch = pl_named(pl, k,
@@ -298,14 +300,14 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 
 	ww_str_adds(s,
 		pl_named(pl, k,
-			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_T * @_R) @(%s)\n{\n"
+			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_T * @_R) @(%s)\n{\n%s"
 			"\tenum { T = @_T, R = @_R, V = @_V, CH = @_CH, CL = @_CL };\n"
 			"\t__shared__ double box[64];\n\t__shared__ float cbox[CL > 1 ? %d : 1];\n"
 			"\tconst int lane = threadIdx.x %% T, rank = blockIdx.x %% CL;\n"
 			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x / CL * R + threadIdx.x / T;\n"
 			"\tconst bool live = at < rows;\n\tconst ix_t row = live ? at : rows - 1;\n\n\t(void)box;\n\t(void)cbox;\n"
 			"\t(void)row;\n",
-			k->title, pl_cuda_params(pl, k), k->n_red ? k->n_red : 1, rows, cols));
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), k->n_red ? k->n_red : 1, rows, cols));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
 	ww_str_addf(s, "%s%s}\n\n", row_body(pl, k),
 		l->cluster ? "\tif (CL > 1)\n\t\tww::cluster_sync();	/* the others may still read cbox */\n" : "");

@@ -240,8 +240,8 @@ void pl_cuda_kernel(
 		names = pl_fmt(pl, "%s%s%s", names, i ? ", " : "", k->arg[i]->name);
 	ww_str_adds(s,
 		with_name(pl, k,
-			pl_fmt(pl, "extern \"C\" __global__ void __launch_bounds__(%s) @(%s%s%s)\n{\n\tww::%s, @_f{%s});\n}\n\n",
-				bounds, params, k->n_arg ? ", " : "", pl_cuda_params(pl, k), call, names)));
+			pl_fmt(pl, "extern \"C\" __global__ void __launch_bounds__(%s) @(%s%s%s)\n{\n%s\tww::%s, @_f{%s});\n}\n\n",
+				bounds, params, k->n_arg ? ", " : "", pl_cuda_params(pl, k), pl_cuda_first(pl), call, names)));
 }
 
 void pl_cuda_pixel_functor(struct pl *pl, struct kern *k, struct ww_str *s)

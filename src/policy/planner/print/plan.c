@@ -126,6 +126,8 @@ void pl_print_plan(struct pl *pl)
 	}
 	if (pl->target == WW_TARGET_CUDA)
 		index_width(pl, s);
+	if (pl_overlap(pl))
+		ww_str_adds(s, "\tww_pdl_all(p);\n\tww_define(p, \"PDL_\", 1);\n");
 	for (int i = 0; i < pl->n_kern; i++)
 		ww_str_addf(s, "\n\t/* %s: %s */\n%s", pl->kern[i]->name, pl->kern[i]->title,
 			pl->kern[i]->launch ? pl->kern[i]->launch : "");

@@ -52,6 +52,8 @@ void pl_cuda_after_library(struct pl *pl, struct kern *k, struct ww_str *s, cons
 	int dt, const struct ix *batch, const struct ix *rows, const struct ix *cols);
 /* The kernel's buffers as parameters of a __global__ function. */
 const char *pl_cuda_params(struct pl *pl, struct kern *k);
+/* The first statement of each __global__ function. */
+const char *pl_cuda_first(const struct pl *pl);
 
 /* ---- cpu.c, cuda.c: a kernel as text, and its launch; the cookbook's headers for kernels.*, and pl->recipes, those
  * for plan.c */
