@@ -108,6 +108,11 @@ PDL_PLAN = plan("ww_pdl(p);").replace("\tww_launch", """\tww_launch(p, "early", 
 	ww_arg_buf(p, y->buf, 0);
 	ww_arg_i64(p, x->numel);
 	ww_launch""")
+# Three launches, of which the last reads what the first writes; the one between waits and does nothing.
+PDL_ALL = PDL.replace('extern "C"', 'extern "C" __global__ void between() { asm volatile("griddepcontrol.wait;\\n\\t'
+                                    'griddepcontrol.launch_dependents;" ::: "memory"); }\nextern "C"', 1)
+PDL_ALL_PLAN = PDL_PLAN.replace("ww_pdl(p);", "ww_pdl_all(p);").replace(
+    "\tww_arg_i64(p, x->numel);\n", '\tww_arg_i64(p, x->numel);\n\tww_launch(p, "between", 1, 1, 1, 32, 1, 1);\n', 1)
 COPY_PLAN = plan().replace("\tww_launch", "\tww_memset(p, y->buf, 0, y->bytes, 7);\n\tww_copy(p, y->buf, 0, x->buf, 0, "
                                           "x->bytes);\n\tww_launch")
 TMA = """#include <ww/hopper.cuh>
@@ -198,6 +203,7 @@ CASES = [
     ("cluster", ADD, CLUSTER, plan("ww_cluster(p, 4, 1, 1);", grid="ww_cdiv(x->numel, 1024) * 4"), "ok", "", FAST),
     ("cooperative", ADD, COOPERATIVE, COOPERATIVE_PLAN.replace("GRID", "ww_device(p)->sm_count"), "ok", "", FAST),
     ("pdl", ADD, PDL, PDL_PLAN, "ok", "", FAST),
+    ("pdl all", ADD, PDL_ALL, PDL_ALL_PLAN, "ok", "", FAST),
     ("memset_and_copy", ADD, kernel(each("y[i] + bias[i % cols]")), COPY_PLAN, "ok", "", FAST),
     ("tensor_map", ADD, TMA, TMA_PLAN, "ok", "", FAST),
     ("dynamic_shared", ADD, kernel("big[threadIdx.x + 50000] = 0;" + GOOD, EXTERN), plan("ww_shared(p, 220000);"), "ok",
