@@ -277,7 +277,7 @@ enum ww_rc ww_fs_cache_dir(char *out, struct ww_err *err)
 	return WW_OK;
 }
 
-static enum ww_rc wait_fd(int fd, short events, unsigned long long deadline_ns, struct ww_err *err)
+enum ww_rc ww_fd_wait(int fd, short events, unsigned long long deadline_ns, struct ww_err *err)
 {
 	for (;;) {
 		int timeout_ms = -1;
@@ -300,7 +300,7 @@ static enum ww_rc wait_fd(int fd, short events, unsigned long long deadline_ns, 
 enum ww_rc ww_fd_read(int fd, void *buf, size_t n, unsigned long long deadline_ns, struct ww_err *err)
 {
 	for (size_t got = 0; got < n;) {
-		WW_CHECK(wait_fd(fd, POLLIN, deadline_ns, err));
+		WW_CHECK(ww_fd_wait(fd, POLLIN, deadline_ns, err));
 		ssize_t r = read(fd, (char *)buf + got, n - got);
 		if (r < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
@@ -316,7 +316,7 @@ enum ww_rc ww_fd_read(int fd, void *buf, size_t n, unsigned long long deadline_n
 enum ww_rc ww_fd_write(int fd, const void *buf, size_t n, unsigned long long deadline_ns, struct ww_err *err)
 {
 	for (size_t put = 0; put < n;) {
-		WW_CHECK(wait_fd(fd, POLLOUT, deadline_ns, err));
+		WW_CHECK(ww_fd_wait(fd, POLLOUT, deadline_ns, err));
 		ssize_t w = send(fd, (const char *)buf + put, n - put, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (w < 0 && errno == ENOTSOCK)
 			w = write(fd, (const char *)buf + put, n - put);

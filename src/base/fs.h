@@ -43,6 +43,8 @@ enum ww_rc ww_fs_program(char *out, struct ww_err *err) WW_MUST_CHECK;
 /* $XDG_CACHE_HOME/warpwright or ~/.cache/warpwright, created; falls back to a directory under /tmp of this user. */
 enum ww_rc ww_fs_cache_dir(char *out, struct ww_err *err) WW_MUST_CHECK;
 
+/* Wait for `events` of poll(2); a passed deadline (below) is WW_ERR_TIMEOUT. */
+enum ww_rc ww_fd_wait(int fd, short events, unsigned long long deadline_ns, struct ww_err *err) WW_MUST_CHECK;
 /* Descriptors: read or write exactly n bytes before deadline_ns (ww_now_ns() clock; 0 waits for ever).  End of file
  * before n bytes is WW_ERR_WORKER ("closed"), a passed deadline WW_ERR_TIMEOUT.  SIGPIPE never results. */
 enum ww_rc ww_fd_read(int fd, void *buf, size_t n, unsigned long long deadline_ns, struct ww_err *err) WW_MUST_CHECK;

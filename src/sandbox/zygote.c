@@ -1,6 +1,7 @@
 /* zygote.c - the parent's side of zygote.h: start, hand over jobs, start again. */
 #include "sandbox/zygote.h"
 
+#include "base/fdpass.h"
 #include "base/fs.h"
 #include "base/lock.h"
 #include "base/mem.h"
@@ -160,36 +161,17 @@ static enum ww_rc make_job(
 	return WW_OK;
 }
 
-static int send_fds(int sock, const struct ww_zygote_order *order, const int fds[3])
-{
-	union {
-		struct cmsghdr head;
-		char bytes[CMSG_SPACE(3 * sizeof(int))];
-	} c;
-	struct iovec iov = { (void *)(uintptr_t)order, sizeof(*order) };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof(c.bytes) };
-	memset(&c, 0, sizeof(c));
-	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-	h->cmsg_level = SOL_SOCKET;
-	h->cmsg_type = SCM_RIGHTS;
-	h->cmsg_len = CMSG_LEN(3 * sizeof(int));
-	memcpy(CMSG_DATA(h), fds, 3 * sizeof(int));
-	ssize_t n;
-	while ((n = sendmsg(sock, &m, MSG_NOSIGNAL)) < 0 && errno == EINTR)
-		;
-	return n == (ssize_t)sizeof(*order) ? 0 : -1;
-}
-
 /* Give the job to a living zygote; starts one where the last has died.  *generation says which one has it. */
 static enum ww_rc hand_over(struct ww_zygote *z, const struct ww_zygote_order *order, const int fds[3],
 	uint64_t *generation, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
+	struct iovec bytes = { (void *)(uintptr_t)order, sizeof(*order) };
 	pthread_mutex_lock(&z->lock);
 	for (int attempt = 0;; attempt++) {
 		if (z->proc.pid <= 0)
 			WW_TRY(start(z, err));
-		if (send_fds(z->proc.fd, order, fds) == 0)
+		if (ww_fdpass_send(z->proc.fd, &bytes, 1, fds, 3, 0) == (ssize_t)sizeof(*order))
 			break;
 		ww_proc_kill(&z->proc);
 		if (attempt)

@@ -7,6 +7,7 @@
  */
 #include "sandbox/zygote.h"
 
+#include "base/fdpass.h"
 #include "base/fs.h"
 #include "base/time.h"
 #include "sandbox/proc.h"
@@ -198,23 +199,11 @@ static void start_job(struct server *s, const struct ww_zygote_order *o, int fds
 static void take_order(struct server *s)
 {
 	struct ww_zygote_order o;
-	int fds[3];
-	union {
-		struct cmsghdr head;
-		char bytes[CMSG_SPACE(3 * sizeof(int))];
-	} c;
-	struct iovec iov = { &o, sizeof(o) };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof(c.bytes) };
-	ssize_t n = recvmsg(WW_PROC_FD, &m, MSG_CMSG_CLOEXEC);
-	if (n < 0 && errno == EINTR)
-		return;
-	struct cmsghdr *h = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
-	if (n != (ssize_t)sizeof(o) || !h || h->cmsg_type != SCM_RIGHTS || h->cmsg_len != CMSG_LEN(3 * sizeof(int))) {
+	int fds[3], n_fds = 0;
+	if (ww_fdpass_receive(WW_PROC_FD, &o, sizeof(o), fds, 3, &n_fds, 0) == (ssize_t)sizeof(o) && n_fds == 3)
+		start_job(s, &o, fds);
+	else
 		s->closing = 1;
-		return;
-	}
-	memcpy(fds, CMSG_DATA(h), sizeof(fds));
-	start_job(s, &o, fds);
 }
 
 static int fill_poll(const struct server *s, struct pollfd *pf, struct timespec *wait)

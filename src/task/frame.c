@@ -1,8 +1,17 @@
-/* frame.c - headers of the bridge's protocol (frame.h). */
+/* frame.c - frames of the bridge: header, JSON, descriptors one message a byte 'F' (frame.h). */
 #include "task/frame.h"
 
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/range.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
 static const char magic[4] = "WWBR";
 
@@ -40,18 +49,98 @@ enum ww_rc ww_frame_parse(const unsigned char in[WW_FRAME_HEADER_BYTES], struct 
 	return WW_OK;
 }
 
-void ww_frame_take_fds(struct msghdr *m, int *fds, int max, int *got)
+/* ---- Over a socket ----------------------------------------------------------------------------------------------- */
+
+/* After a call that moved nothing: wait, or say why there is nothing to wait for. */
+static enum ww_rc wait_more(const struct ww_frames *s, ssize_t k, short events, struct ww_err *err)
 {
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
-			int fd;
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (*got < max)
-				fds[(*got)++] = fd;
-			else
-				close(fd);
-		}
+	if (k == 0 || (errno != EAGAIN && errno != EINTR))
+		return ww_err_set(err, WW_ERR_WORKER, "the other side closed the connection");
+	return s->wait(s->ctx, events, err);
+}
+
+static enum ww_rc put(
+	const struct ww_frames *s, const void *bytes, size_t n, const int *fds, int n_fds, struct ww_err *err)
+{
+	for (size_t done = 0; done < n;) {
+		struct iovec rest = { (char *)(uintptr_t)bytes + done, n - done };
+		ssize_t k = ww_fdpass_send(s->sock, &rest, 1, fds, done ? 0 : n_fds, MSG_DONTWAIT);
+		if (k > 0)
+			done += (size_t)k;
+		else
+			WW_CHECK(wait_more(s, k, POLLOUT, err));
 	}
+	return WW_OK;
+}
+
+enum ww_rc ww_frames_put(const struct ww_frames *s, const void *bytes, size_t n, struct ww_err *err)
+{
+	return put(s, bytes, n, NULL, 0, err);
+}
+
+enum ww_rc ww_frames_get(const struct ww_frames *s, void *bytes, size_t n, struct ww_err *err)
+{
+	for (size_t done = 0; done < n;) {
+		ssize_t k = recv(s->sock, (char *)bytes + done, n - done, MSG_DONTWAIT);
+		if (k > 0)
+			done += (size_t)k;
+		else
+			WW_CHECK(wait_more(s, k, POLLIN, err));
+	}
+	return WW_OK;
+}
+
+enum ww_rc ww_frames_get_fds(const struct ww_frames *s, int *fds, int n, int *got, struct ww_err *err)
+{
+	for (*got = 0; *got < n;) {
+		char byte;
+		int before = *got;
+		ssize_t k = ww_fdpass_receive(s->sock, &byte, 1, fds, n, got, MSG_DONTWAIT);
+		if (k <= 0)
+			WW_CHECK(wait_more(s, k, POLLIN, err));
+		else if (*got == before)
+			return ww_err_set(err, WW_ERR_PROTOCOL, "fewer descriptors arrived than were announced");
+	}
+	return WW_OK;
+}
+
+enum ww_rc ww_frames_send(const struct ww_frames *s, const json_t *body, const int *fds, int n_fds, struct ww_err *err)
+{
+	ww_auto_str text = WW_STR_INIT(WW_FRAME_MAX_BODY);
+	unsigned char header[WW_FRAME_HEADER_BYTES];
+	if (!body)
+		return ww_nomem(err);
+	WW_BUG(n_fds > WW_FRAME_MAX_FDS);
+	ww_json_add(&text, body);
+	if (text.cut)
+		return ww_err_set(err, WW_ERR_LIMIT, "a request is larger than %d bytes", WW_FRAME_MAX_BODY);
+	ww_frame_pack(header, &(struct ww_frame){ (uint32_t)text.len, (uint32_t)n_fds });
+	WW_CHECK(put(s, header, sizeof(header), NULL, 0, err));
+	WW_CHECK(put(s, text.p, text.len, NULL, 0, err));
+	for (int i = 0; i < n_fds; i += WW_FRAME_FDS_PER_BYTE)
+		WW_CHECK(put(s, "F", 1, fds + i, (int)ww_min_i64(n_fds - i, WW_FRAME_FDS_PER_BYTE), err));
+	return WW_OK;
+}
+
+enum ww_rc ww_frames_receive(const struct ww_frames *s, json_t **body, int *fds, int max, int *n, struct ww_err *err)
+{
+	unsigned char header[WW_FRAME_HEADER_BYTES];
+	struct ww_frame f;
+	ww_auto_free char *text = NULL;
+	*body = NULL;
+	*n = 0;
+	WW_CHECK(ww_frames_get(s, header, sizeof(header), err));
+	WW_CHECK(ww_frame_parse(header, &f, err));
+	if (f.n_fds > (uint32_t)max)
+		return ww_err_set(err, WW_ERR_PROTOCOL, "%u descriptors arrived, more than %d", f.n_fds, max);
+	text = malloc((size_t)f.body_bytes + 1);
+	if (!text)
+		return ww_nomem(err);
+	WW_CHECK(ww_frames_get(s, text, f.body_bytes, err));
+	enum ww_rc rc = ww_frames_get_fds(s, fds, (int)f.n_fds, n, err);
+	if (rc == WW_OK)
+		rc = ww_json_parse(text, f.body_bytes, "the worker's answer", body, err);
+	while (rc != WW_OK && *n > 0)
+		ww_fd_close(&fds[--*n]);
+	return rc;
 }

@@ -1,4 +1,4 @@
-/* frame.h - one message of the bridge's protocol as bytes (docs/formats/bridge.md).
+/* frame.h - messages of the bridge's protocol, as bytes and over a socket (docs/formats/bridge.md).
  *
  *     offset  size  field
  *          0     4  magic "WWBR"
@@ -11,16 +11,18 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/fdpass.h"
 
+#include <jansson.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <sys/socket.h>
 
 enum {
 	WW_FRAME_HEADER_BYTES = 16,
 	WW_FRAME_VERSION = 1,
 	WW_FRAME_MAX_BODY = 16 << 20,
 	WW_FRAME_MAX_FDS = 4096,
-	WW_FRAME_FDS_PER_BYTE = 128
+	WW_FRAME_FDS_PER_BYTE = WW_FDPASS_MAX
 };
 
 struct ww_frame {
@@ -32,5 +34,20 @@ void ww_frame_pack(unsigned char out[WW_FRAME_HEADER_BYTES], const struct ww_fra
 enum ww_rc ww_frame_parse(
 	const unsigned char in[WW_FRAME_HEADER_BYTES], struct ww_frame *f, struct ww_err *err) WW_MUST_CHECK;
 
-/* Append the descriptors that recvmsg() returned to fds[*got..max-1]; what does not fit is closed. */
-void ww_frame_take_fds(struct msghdr *m, int *fds, int max, int *got);
+/* A non-blocking end of a socket that frames, and bytes between them, go over: wait() returns once `events` may be
+ * there.  A broken frame is WW_ERR_PROTOCOL, the end of the stream WW_ERR_WORKER. */
+struct ww_frames {
+	int sock;
+	enum ww_rc (*wait)(void *ctx, short events, struct ww_err *err);
+	void *ctx;
+};
+enum ww_rc ww_frames_put(const struct ww_frames *s, const void *bytes, size_t n, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_frames_get(const struct ww_frames *s, void *bytes, size_t n, struct ww_err *err) WW_MUST_CHECK;
+/* n descriptors, each message of them with one byte; *got are the caller's to close, also after an error. */
+enum ww_rc ww_frames_get_fds(const struct ww_frames *s, int *fds, int n, int *got, struct ww_err *err) WW_MUST_CHECK;
+/* body NULL is WW_ERR_NOMEM. */
+enum ww_rc ww_frames_send(
+	const struct ww_frames *s, const json_t *body, const int *fds, int n_fds, struct ww_err *err) WW_MUST_CHECK;
+/* *n descriptors come with it, `max` at most, close-on-exec; after an error none is left open. */
+enum ww_rc ww_frames_receive(
+	const struct ww_frames *s, json_t **body, int *fds, int max, int *n, struct ww_err *err) WW_MUST_CHECK;

@@ -280,147 +280,43 @@ enum ww_rc ww_worker_wait(struct ww_worker *w, int fd, int *ready, uint64_t dead
 
 /* ---- Talking */
 
-static enum ww_rc send_all(struct ww_worker *w, const void *bytes, size_t n, uint64_t deadline_ns, struct ww_err *err)
-{
-	for (size_t put = 0; put < n;) {
-		ssize_t k = send(w->proc.fd, (const char *)bytes + put, n - put, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (k > 0) {
-			put += (size_t)k;
-			continue;
-		}
-		if (k < 0 && errno != EAGAIN && errno != EINTR)
-			return died(w, err);
-		int ready;
-		enum ww_rc rc = wait_events(w, w->proc.fd, POLLOUT, &ready, deadline_ns, err);
-		if (rc != WW_OK)
-			return rc;
-	}
-	return WW_OK;
-}
+struct exchange {
+	struct ww_worker *w;
+	uint64_t deadline_ns;
+};
 
-static enum ww_rc send_fds(struct ww_worker *w, const int *fds, int n, uint64_t deadline_ns, struct ww_err *err)
+static enum ww_rc wait_socket(void *ctx, short events, struct ww_err *err)
 {
-	union {
-		char bytes[CMSG_SPACE(sizeof(int) * WW_FRAME_FDS_PER_BYTE)];
-		struct cmsghdr align;
-	} control = { 0 };
-	char byte = 'F';
-	struct iovec iov = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = control.bytes,
-		.msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)n) };
-	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)n);
-	memcpy(CMSG_DATA(c), fds, sizeof(int) * (size_t)n);
-	ssize_t k;
-	while ((k = sendmsg(w->proc.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0 && (errno == EINTR || errno == EAGAIN)) {
-		int ready;
-		WW_CHECK(wait_events(w, w->proc.fd, POLLOUT, &ready, deadline_ns, err));
-	}
-	return k == 1 ? WW_OK : died(w, err);
+	const struct exchange *x = ctx;
+	int ready;
+	return wait_events(x->w, x->w->proc.fd, events, &ready, x->deadline_ns, err);
 }
 
 enum ww_rc ww_worker_send(
 	struct ww_worker *w, const json_t *body, const int *fds, int n_fds, uint64_t deadline_ns, struct ww_err *err)
 {
+	struct exchange x = { w, deadline_ns };
 	if (w->dead)
 		return ww_err_set(err, WW_ERR_WORKER, "the reference worker has ended");
-	ww_auto_str text = WW_STR_INIT(WW_FRAME_MAX_BODY);
-	unsigned char header[WW_FRAME_HEADER_BYTES];
-	ww_json_add(&text, body);
-	if (text.cut)
-		return ww_err_set(err, WW_ERR_LIMIT, "a request to the reference worker is too large");
-	ww_frame_pack(header, &(struct ww_frame){ (uint32_t)text.len, (uint32_t)n_fds });
-	WW_CHECK(send_all(w, header, sizeof(header), deadline_ns, err));
-	WW_CHECK(send_all(w, text.p, text.len, deadline_ns, err));
-	for (int i = 0; i < n_fds; i += WW_FRAME_FDS_PER_BYTE) {
-		int n = n_fds - i < WW_FRAME_FDS_PER_BYTE ? n_fds - i : WW_FRAME_FDS_PER_BYTE;
-		WW_CHECK(send_fds(w, fds + i, n, deadline_ns, err));
-	}
-	return WW_OK;
-}
-
-static enum ww_rc receive_all(struct ww_worker *w, void *bytes, size_t n, uint64_t deadline_ns, struct ww_err *err)
-{
-	for (size_t got = 0; got < n;) {
-		int ready;
-		enum ww_rc rc = wait_events(w, w->proc.fd, POLLIN, &ready, deadline_ns, err);
-		if (rc != WW_OK)
-			return rc;
-		ssize_t k = recv(w->proc.fd, (char *)bytes + got, n - got, MSG_DONTWAIT);
-		if (k < 0 && (errno == EAGAIN || errno == EINTR))
-			continue;
-		if (k <= 0)
-			return died(w, err);
-		got += (size_t)k;
-	}
-	return WW_OK;
-}
-
-/* One byte and its descriptors, appended to fds. */
-static enum ww_rc receive_fds(
-	struct ww_worker *w, int *fds, int *got, int want, uint64_t deadline_ns, struct ww_err *err)
-{
-	union {
-		char bytes[CMSG_SPACE(sizeof(int) * WW_FRAME_FDS_PER_BYTE)];
-		struct cmsghdr align;
-	} control;
-	char byte;
-	struct iovec iov = { &byte, 1 };
-	struct msghdr msg = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)
-	};
-	int ready;
-	WW_CHECK(wait_events(w, w->proc.fd, POLLIN, &ready, deadline_ns, err));
-	ssize_t k = recvmsg(w->proc.fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (k < 0 && (errno == EAGAIN || errno == EINTR))
-		return WW_OK;
-	if (k <= 0)
-		return died(w, err);
-	int before = *got;
-	ww_frame_take_fds(&msg, fds, want, got);
-	if (*got == before || (msg.msg_flags & MSG_CTRUNC)) {
-		ww_err_set(err, WW_ERR_PROTOCOL, "the reference worker sent fewer descriptors than it announced");
-		return ww_worker_kill(w, err);
-	}
-	return WW_OK;
+	enum ww_rc rc = ww_frames_send(&(struct ww_frames){ w->proc.fd, wait_socket, &x }, body, fds, n_fds, err);
+	return rc == WW_ERR_WORKER ? died(w, err) : rc;
 }
 
 enum ww_rc ww_worker_receive(
 	struct ww_worker *w, json_t **body, int **fds, int *n_fds, uint64_t deadline_ns, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
-	unsigned char header[WW_FRAME_HEADER_BYTES];
-	struct ww_frame f;
-	char *text = NULL;
-	int got = 0;
+	struct exchange x = { w, deadline_ns };
 	*body = NULL;
-	*fds = NULL;
+	*n_fds = 0;
 	if (w->dead)
 		return ww_err_set(err, WW_ERR_WORKER, "the reference worker has ended");
-	WW_TRY(receive_all(w, header, sizeof(header), deadline_ns, err));
-	WW_TRY(ww_frame_parse(header, &f, err));
-	text = malloc((size_t)f.body_bytes + 1);
-	*fds = f.n_fds ? malloc(f.n_fds * sizeof(int)) : NULL;
-	if (!text || (f.n_fds && !*fds))
-		WW_TRY(ww_nomem(err));
-	WW_TRY(receive_all(w, text, f.body_bytes, deadline_ns, err));
-	while (got < (int)f.n_fds)
-		WW_TRY(receive_fds(w, *fds, &got, (int)f.n_fds, deadline_ns, err));
-	WW_TRY(ww_json_parse(text, f.body_bytes, "the reference worker's answer", body, err));
-	*n_fds = got;
-out:
-	free(text);
-	if (rc != WW_OK) {
-		for (int i = 0; i < got; i++)
-			close((*fds)[i]);
-		free(*fds);
-		*fds = NULL;
-		*n_fds = 0;
-		ww_worker_kill(w, err);
-	}
-	return rc;
+	enum ww_rc rc = WW_NEW(*fds, WW_FRAME_MAX_FDS, err);
+	if (rc == WW_OK)
+		rc = ww_frames_receive(
+			&(struct ww_frames){ w->proc.fd, wait_socket, &x }, body, *fds, WW_FRAME_MAX_FDS, n_fds, err);
+	if (rc == WW_OK)
+		return WW_OK;
+	free(*fds);
+	*fds = NULL;
+	return rc == WW_ERR_WORKER ? died(w, err) : ww_worker_kill(w, err);
 }

@@ -3,6 +3,7 @@
 #include "agent/shell/calls.h"
 #include "agent/shell/wire.h"
 
+#include "base/fdpass.h"
 #include "base/fs.h"
 #include "base/time.h"
 #include "sandbox/sandbox.h"
@@ -59,23 +60,13 @@ void ww_shell_close(struct ww_shell *s)
 /* The worker's first message: the descriptor, or why there is none. */
 static enum ww_rc take_tree(struct ww_shell *s, struct ww_err *err)
 {
-	union {
-		struct cmsghdr head;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control;
 	char line[256] = "";
-	struct iovec io = { line, sizeof(line) };
-	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
-	struct pollfd pf = { s->proc.fd, POLLIN, 0 };
-	if (poll(&pf, 1, (int)(start_limit_s * 1000)) <= 0 ||
-		recvmsg(s->proc.fd, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(line))
+	int got = 0;
+	if (ww_fd_wait(s->proc.fd, POLLIN, ww_now_ns() + (uint64_t)(start_limit_s * 1e9), err) != WW_OK ||
+		ww_fdpass_receive(s->proc.fd, line, sizeof(line), &s->tree.dirfd, 1, &got, 0) != (ssize_t)sizeof(line))
 		return ww_err_set(err, WW_ERR_WORKER, "the shell's sandbox did not start");
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 	line[sizeof(line) - 1] = 0;
-	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(int)))
-		return ww_err_set(err, WW_ERR_MISSING, "%s", line);
-	memcpy(&s->tree.dirfd, CMSG_DATA(c), sizeof(int));
-	return WW_OK;
+	return got ? WW_OK : ww_err_set(err, WW_ERR_MISSING, "%s", line);
 }
 
 static enum ww_rc take_part(struct ww_shell *s, struct ww_err *err)

@@ -18,6 +18,7 @@
 #include "agent/shell/shell.h"
 #include "agent/shell/wire.h"
 
+#include "base/fdpass.h"
 #include "base/fs.h"
 #include "base/time.h"
 #include "host/pause.h"
@@ -595,25 +596,10 @@ static enum ww_rc confine(int *pack_fd, struct ww_err *err)
 /* The tree's descriptor to the parent; a message without one is a failure, and its text says which. */
 static int send_tree(int fd, const char *text)
 {
-	union {
-		struct cmsghdr head;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control;
 	char line[256] = "";
-	struct iovec io = { line, sizeof(line) };
-	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1 };
+	struct iovec bytes = { line, sizeof(line) };
 	snprintf(line, sizeof(line), "%s", text);
-	if (fd >= 0) {
-		memset(&control, 0, sizeof(control));
-		m.msg_control = &control;
-		m.msg_controllen = sizeof(control);
-		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	}
-	return sendmsg(WW_PROC_FD, &m, MSG_NOSIGNAL) == (ssize_t)sizeof(line) ? 0 : -1;
+	return ww_fdpass_send(WW_PROC_FD, &bytes, 1, &fd, fd >= 0, 0) == (ssize_t)sizeof(line) ? 0 : -1;
 }
 
 int ww_shell_main(int argc, char **argv)

@@ -298,7 +298,7 @@ static enum ww_rc wait_candidate(void *ctx, short events, struct ww_err *err)
 	}
 }
 
-/* What an error of the wire means here: mostly the candidate's end. */
+/* What an error of the socket means here: mostly the candidate's end. */
 static enum ww_rc settle(struct ww_candidate *c, enum ww_rc rc, struct ww_run_result *res, struct ww_err *err)
 {
 	if (rc == WW_OK || rc == WW_ERR_NOMEM || rc == WW_ERR_INTERRUPTED)
@@ -411,19 +411,19 @@ struct mark {
 	uint64_t number;
 } __attribute__((packed));
 
-static enum ww_rc put_question(const struct ww_wire *w, char kind, struct mark *q, struct ww_err *err)
+static enum ww_rc put_question(const struct ww_frames *w, char kind, struct mark *q, struct ww_err *err)
 {
 	*q = (struct mark){ kind, ww_rng_secret() };
-	return ww_wire_put(w, q, sizeof(*q), err);
+	return ww_frames_put(w, q, sizeof(*q), err);
 }
 
 /* The kind of the answer to q: one of `kinds`. */
-static enum ww_rc get_answer(const struct ww_wire *w, const struct mark *q, const char *kinds, char *kind,
+static enum ww_rc get_answer(const struct ww_frames *w, const struct mark *q, const char *kinds, char *kind,
 	struct ww_run_result *res, struct ww_err *err)
 {
 	struct waiting *waiting = w->ctx;
 	struct mark a;
-	WW_CHECK(ww_wire_get(w, &a, sizeof(a), err));
+	WW_CHECK(ww_frames_get(w, &a, sizeof(a), err));
 	*kind = a.kind;
 	if (a.number != q->number) {
 		set_end(res, WW_RUN_REFUSED, "the solution answered for the harness, before it was asked or more than once");
@@ -434,19 +434,20 @@ static enum ww_rc get_answer(const struct ww_wire *w, const struct mark *q, cons
 }
 
 static enum ww_rc get_body(
-	const struct ww_wire *w, struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err)
+	const struct ww_frames *w, struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err)
 {
-	enum ww_rc rc = ww_wire_receive(w, &a->body, &a->fd, err);
+	int n_fds;
+	enum ww_rc rc = ww_frames_receive(w, &a->body, &a->fd, 1, &n_fds, err);
 	if (rc == WW_OK && !json_is_true(json_object_get(a->body, "ok")))
 		take_error(a, res);
 	return rc;
 }
 
 /* Behind `d`: two counts, so many numbers, so many descriptors. */
-static enum ww_rc get_places(const struct ww_wire *w, struct ww_candidate_answer *a, struct ww_err *err)
+static enum ww_rc get_places(const struct ww_frames *w, struct ww_candidate_answer *a, struct ww_err *err)
 {
 	uint32_t n[2];
-	enum ww_rc rc = ww_wire_get(w, n, sizeof(n), err);
+	enum ww_rc rc = ww_frames_get(w, n, sizeof(n), err);
 	if (rc != WW_OK)
 		return rc;
 	if (n[0] > MAX_PLACES || n[1] > MAX_LENT)
@@ -457,8 +458,8 @@ static enum ww_rc get_places(const struct ww_wire *w, struct ww_candidate_answer
 	if (!a->places || !a->lent)
 		return ww_nomem(err);
 	a->n_places = (int)n[0];
-	rc = ww_wire_get(w, a->places, n[0] * sizeof(*a->places), err);
-	return rc == WW_OK ? ww_wire_get_fds(w, a->lent, (int)n[1], &a->n_lent, err) : rc;
+	rc = ww_frames_get(w, a->places, n[0] * sizeof(*a->places), err);
+	return rc == WW_OK ? ww_frames_get_fds(w, a->lent, (int)n[1], &a->n_lent, err) : rc;
 }
 
 /* 1 where the process has ended. */
@@ -475,7 +476,7 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 	struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err)
 {
 	struct waiting w = waiting_for(c, limit_s, res);
-	struct ww_wire wire = { c->sock, wait_candidate, &w };
+	struct ww_frames wire = { c->sock, wait_candidate, &w };
 	struct mark q;
 	char kind;
 	enum ww_rc rc;
@@ -488,7 +489,7 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 	go_on(c);
 	rc = put_question(&wire, 'q', &q, err);
 	if (rc == WW_OK)
-		rc = ww_wire_send(&wire, request, fds, n_fds, err);
+		rc = ww_frames_send(&wire, request, fds, n_fds, err);
 	json_decref(request);
 	if (rc == WW_OK)
 		rc = get_answer(&wire, &q, "a", &kind, res, err);
@@ -507,7 +508,7 @@ enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_c
 	struct ww_run_result *res, struct ww_err *err)
 {
 	struct waiting w = waiting_for(c, limit_s, res);
-	struct ww_wire wire = { c->sock, wait_candidate, &w };
+	struct ww_frames wire = { c->sock, wait_candidate, &w };
 	struct mark q;
 	char kind = 0;
 	enum ww_rc rc;

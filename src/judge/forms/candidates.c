@@ -23,7 +23,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,11 +52,7 @@ static uint64_t deadline_in(double s) { return ww_now_ns() + (uint64_t)(s * 1e9)
 static enum ww_rc wait_until(void *ctx, short events, struct ww_err *err)
 {
 	const struct patience *p = ctx;
-	struct pollfd pf = { p->fd, events, 0 };
-	while (ww_now_ns() < p->deadline_ns)
-		if (poll(&pf, 1, 100) > 0)
-			return WW_OK;
-	return ww_err_set(err, WW_ERR_TIMEOUT, "no answer in time");
+	return ww_fd_wait(p->fd, events, p->deadline_ns, err);
 }
 
 static enum ww_rc no_sandbox(struct ww_err *err)
@@ -70,17 +65,15 @@ static enum ww_rc no_sandbox(struct ww_err *err)
 /* The hello frame, which the process sends once PyTorch is imported. */
 static enum ww_rc greeting(struct ww_candidates *z, struct ww_err *err)
 {
-	json_t *body = NULL;
-	int fd = -1;
+	json_auto_t *body = NULL;
+	int n_fds;
 	struct patience p = { z->proc.fd, deadline_in(START_LIMIT_S) };
-	enum ww_rc rc = ww_wire_receive(&(struct ww_wire){ z->proc.fd, wait_until, &p }, &body, &fd, err);
+	enum ww_rc rc = ww_frames_receive(&(struct ww_frames){ z->proc.fd, wait_until, &p }, &body, NULL, 0, &n_fds, err);
 	if (rc == WW_OK && !json_is_true(json_object_get(body, "ok")))
 		rc = ww_err_set(err, WW_ERR_MISSING, "%.600s",
 			ww_json_str(body, "error", "the process that starts PyTorch solutions did not start"));
 	else if (rc != WW_OK)
 		ww_err_wrap(err, "the process that starts PyTorch solutions did not start");
-	json_decref(body);
-	ww_fd_close(&fd);
 	return rc;
 }
 
@@ -199,7 +192,7 @@ static enum ww_rc order(struct ww_candidates *z, unsigned what, const struct ww_
 		rc = attempt || !ww_proc_alive(&z->proc) ? start(z, err) : WW_OK;
 		struct patience p = { z->proc.fd, deadline_in(FORK_LIMIT_S) };
 		if (rc == WW_OK)
-			rc = ww_wire_send(&(struct ww_wire){ z->proc.fd, wait_until, &p }, q, fds, 3, err);
+			rc = ww_frames_send(&(struct ww_frames){ z->proc.fd, wait_until, &p }, q, fds, 3, err);
 	}
 	return rc;
 }
