@@ -34,103 +34,60 @@ enum { MAX_TASKS = 100000, OBSERVED_TEXT_BYTES = 4 << 20, MAX_CALLS = 64 };
 /* A client waits for the end of its episode; on a machine that stays busy a repeat is as disturbed as the first. */
 enum { CLOSING_SECONDS = 60 };
 
-#define STRING(name, text) "\"" name "\":{\"type\":\"string\",\"description\":\"" text "\"}"
-#define NULLABLE(name, type, text) "\"" name "\":{\"type\":[\"" type "\",\"null\"],\"description\":\"" text "\"}"
-const char ww_env_reset_schema[] = "{\"type\":\"object\",\"title\":\"WarpwrightReset\",\"properties\":{" NULLABLE(
-	"task", "string", "a task: its name or id in the server's --tasks") "," NULLABLE("task_source", "string",
-	"the task as text, instead of its name") ","
-											 "\"seed\":{\"type\":[\"integer\",\"null\"],\"minimum\":0,\"description\":"
-											 "\"which of the server's tasks, where none is named; recorded with the "
-											 "episode\"}," NULLABLE("episode_id", "string",
-												 "what the client calls the episode") ","
-																					  "\"max_turns\":{\"type\":"
-																					  "[\"integer\",\"null\"],"
-																					  "\"minimum\":1,\"description\":"
-																					  "\"steps until the episode ends; "
-																					  "at most the server's own "
-																					  "limit\"},"
-																					  "\"max_seconds\":{\"type\":"
-																					  "[\"number\",\"null\"],"
-																					  "\"minimum\":1,\"description\":"
-																					  "\"seconds until it ends; "
-																					  "likewise\"}},"
-																					  "\"additionalProperties\":false}";
-const char ww_env_action_schema[] = "{\"type\":\"object\",\"title\":\"WarpwrightAction\",\"properties\":{" NULLABLE(
-	"tool", "string",
-	"the tool to call; wait asks again for a pending answer; none ends the episode") ","
-																					 "\"arguments\":{\"type\":"
-																					 "[\"object\",\"string\",\"null\"],"
-																					 "\"description\":\"its arguments; "
-																					 "a string is taken for the text "
-																					 "that a model wrote\"},"
-																					 "\"calls\":{\"type\":[\"array\","
-																					 "\"null\"],\"description\":"
-																					 "\"several calls, each {tool, "
-																					 "arguments}, "
-																					 "instead of one\",\"items\":"
-																					 "{\"type\":\"object\","
-																					 "\"properties\":{\"tool\":"
-																					 "{\"type\":\"string\"},"
-																					 "\"arguments\":{\"type\":"
-																					 "[\"object\",\"string\","
-																					 "\"null\"]}},\"required\":"
-																					 "[\"tool\"],"
-																					 "\"additionalProperties\":false}}," NULLABLE(
-																						 "text", "string",
-																						 "what the policy says beside "
-																						 "its calls") "," NULLABLE("reasoning",
-																						 "string",
-																						 "what it thought before") ","
-																												   "\"metadata\":{\"type\":[\"object\",\"null\"],\"description\":\"ignored\"}},\"additionalProperties\":false}";
-const char ww_env_observation_schema[] = "{\"type\":\"object\",\"title\":\"WarpwrightObservation\",\"properties\":{" STRING(
-	"text",
-	"the answers of the tools, or at the beginning the task, for a model to read") ","
-																				   "\"results\":{\"type\":\"array\","
-																				   "\"description\":\"each "
-																				   "answer\",\"items\":{\"type\":"
-																				   "\"object\",\"properties\":"
-																				   "{\"tool\":{\"type\":\"string\"},"
-																				   "\"text\":{\"type\":\"string\"},"
-																				   "\"is_error\":{\"type\":"
-																				   "\"boolean\"},\"data\":"
-																				   "{\"description\":\"the same for "
-																				   "programs: of verify the "
-																				   "verdict\"}}}},"
-																				   "\"pending\":{\"type\":\"boolean\","
-																				   "\"description\":\"the answer is "
-																				   "not there yet: step with the tool "
-																				   "wait\"},"
-																				   "\"turn\":{\"type\":\"integer\"},"
-																				   "\"max_turns\":{\"type\":"
-																				   "\"integer\"}," STRING("episode_id",
-																					   "the client's name of the "
-																					   "episode, or ours") "," NULLABLE("end_reason",
-																					   "string",
-																					   "why the episode is over: "
-																					   "submitted, stopped, turns, "
-																					   "seconds, malformed") "," NULLABLE("reward_best",
-																					   "number",
-																					   "at the end: that of its best "
-																					   "verdict") "," NULLABLE("system",
-																					   "string",
-																					   "at the beginning: goal, rules, "
-																					   "tools, limits") ","
-																										"\"tools\":{\"type\":[\"array\",\"null\"],\"description\":\"at the beginning: name, description and parameters of each\"}},"
-																										"\"required\":[\"text\",\"results\",\"pending\",\"turn\",\"max_turns\",\"episode_id\"]}";
-const char ww_env_state_schema[] = "{\"type\":\"object\",\"title\":\"WarpwrightState\",\"properties\":{" NULLABLE(
-	"episode_id", "string",
-	"null before the first reset") ","
-								   "\"step_count\":{\"type\":\"integer\",\"minimum\":0}," NULLABLE("task", "string",
-									   "its name") "," STRING("target", "cuda or cpu") "," STRING("phase",
-									   "idle, opening, asked, working, over, failed") ","
-																					  "\"done\":{\"type\":\"boolean\"}," NULLABLE(
-																						  "reward", "number",
-																						  "once it is over") ","
-																											 "\"max_turns\":{\"type\":"
-																											 "\"integer\"}},"
-																											 "\"required\":"
-																											 "[\"episode_id\","
-																											 "\"step_count\"]}";
+/* JSON schemas of what goes in and out, a property a line. */
+const char ww_env_reset_schema[] =
+	"{\"type\":\"object\",\"title\":\"WarpwrightReset\",\"properties\":{"
+	"\"task\":{\"type\":[\"string\",\"null\"],\"description\":\"a task: its name or id in the server's --tasks\"},"
+	"\"task_source\":{\"type\":[\"string\",\"null\"],\"description\":\"the task as text, instead of its name\"},"
+	"\"seed\":{\"type\":[\"integer\",\"null\"],\"minimum\":0,\"description\":\"which of the server's tasks, where "
+	"none is named; recorded with the episode\"},"
+	"\"episode_id\":{\"type\":[\"string\",\"null\"],\"description\":\"what the client calls the episode\"},"
+	"\"max_turns\":{\"type\":[\"integer\",\"null\"],\"minimum\":1,\"description\":\"steps until the episode ends; at "
+	"most the server's own limit\"},"
+	"\"max_seconds\":{\"type\":[\"number\",\"null\"],\"minimum\":1,\"description\":\"seconds until it ends; "
+	"likewise\"}},"
+	"\"additionalProperties\":false}";
+const char ww_env_action_schema[] =
+	"{\"type\":\"object\",\"title\":\"WarpwrightAction\",\"properties\":{"
+	"\"tool\":{\"type\":[\"string\",\"null\"],\"description\":\"the tool to call; wait asks again for a pending "
+	"answer; none ends the episode\"},"
+	"\"arguments\":{\"type\":[\"object\",\"string\",\"null\"],\"description\":\"its arguments; a string is taken for "
+	"the text that a model wrote\"},"
+	"\"calls\":{\"type\":[\"array\",\"null\"],\"description\":\"several calls, each {tool, arguments}, instead of one\","
+	"\"items\":{\"type\":\"object\",\"properties\":{\"tool\":{\"type\":\"string\"},"
+	"\"arguments\":{\"type\":[\"object\",\"string\",\"null\"]}},\"required\":[\"tool\"],\"additionalProperties\":false}},"
+	"\"text\":{\"type\":[\"string\",\"null\"],\"description\":\"what the policy says beside its calls\"},"
+	"\"reasoning\":{\"type\":[\"string\",\"null\"],\"description\":\"what it thought before\"},"
+	"\"metadata\":{\"type\":[\"object\",\"null\"],\"description\":\"ignored\"}},"
+	"\"additionalProperties\":false}";
+const char ww_env_observation_schema[] =
+	"{\"type\":\"object\",\"title\":\"WarpwrightObservation\",\"properties\":{"
+	"\"text\":{\"type\":\"string\",\"description\":\"the answers of the tools, or at the beginning the task, for a "
+	"model to read\"},"
+	"\"results\":{\"type\":\"array\",\"description\":\"each answer\",\"items\":{\"type\":\"object\",\"properties\":{"
+	"\"tool\":{\"type\":\"string\"},\"text\":{\"type\":\"string\"},\"is_error\":{\"type\":\"boolean\"},"
+	"\"data\":{\"description\":\"the same for programs: of verify the verdict\"}}}},"
+	"\"pending\":{\"type\":\"boolean\",\"description\":\"the answer is not there yet: step with the tool wait\"},"
+	"\"turn\":{\"type\":\"integer\"},"
+	"\"max_turns\":{\"type\":\"integer\"},"
+	"\"episode_id\":{\"type\":\"string\",\"description\":\"the client's name of the episode, or ours\"},"
+	"\"end_reason\":{\"type\":[\"string\",\"null\"],\"description\":\"why the episode is over: submitted, stopped, "
+	"turns, seconds, malformed\"},"
+	"\"reward_best\":{\"type\":[\"number\",\"null\"],\"description\":\"at the end: that of its best verdict\"},"
+	"\"system\":{\"type\":[\"string\",\"null\"],\"description\":\"at the beginning: goal, rules, tools, limits\"},"
+	"\"tools\":{\"type\":[\"array\",\"null\"],\"description\":\"at the beginning: name, description and parameters "
+	"of each\"}},"
+	"\"required\":[\"text\",\"results\",\"pending\",\"turn\",\"max_turns\",\"episode_id\"]}";
+const char ww_env_state_schema[] =
+	"{\"type\":\"object\",\"title\":\"WarpwrightState\",\"properties\":{"
+	"\"episode_id\":{\"type\":[\"string\",\"null\"],\"description\":\"null before the first reset\"},"
+	"\"step_count\":{\"type\":\"integer\",\"minimum\":0},"
+	"\"task\":{\"type\":[\"string\",\"null\"],\"description\":\"its name\"},"
+	"\"target\":{\"type\":\"string\",\"description\":\"cuda or cpu\"},"
+	"\"phase\":{\"type\":\"string\",\"description\":\"idle, opening, asked, working, over, failed\"},"
+	"\"done\":{\"type\":\"boolean\"},"
+	"\"reward\":{\"type\":[\"number\",\"null\"],\"description\":\"once it is over\"},"
+	"\"max_turns\":{\"type\":\"integer\"}},\"required\":[\"episode_id\",\"step_count\"]}";
 
 enum phase { IDLE, OPENING, ASKED, WORKING, OVER };
 static const char *const phase_names[] = { "idle", "opening", "asked", "working", "over" };
