@@ -14,6 +14,7 @@
  */
 #include "agent/compact.h"
 
+#include "base/dtype.h"
 #include "base/json.h"
 
 #include <stdio.h>
@@ -22,13 +23,8 @@
 
 static const char *short_dtype(const char *name)
 {
-	static const char *const names[][2] = { { "float32", "f32" }, { "float64", "f64" }, { "float16", "f16" },
-		{ "bfloat16", "bf16" }, { "int64", "i64" }, { "int32", "i32" }, { "int16", "i16" }, { "int8", "i8" },
-		{ "uint8", "u8" } };
-	for (size_t i = 0; i < WW_ARRAY_LEN(names); i++)
-		if (!strcmp(names[i][0], name))
-			return names[i][1];
-	return name;
+	int dtype = ww_dtype_of(name);
+	return dtype ? ww_dtype_short(dtype) : name;
 }
 
 static void add_sizes(const json_t *sizes, struct ww_str *out)

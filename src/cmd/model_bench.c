@@ -11,7 +11,6 @@
 #include "cmd/cmd.h"
 #include "cmd/model.h"
 #include "infer/infer.h"
-#include "nn/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* vars.c - the facts of one export as text for C and for Python. */
 #include "export/parts.h"
+#include "base/dtype.h"
 #include "base/json.h"
 #include "export/embed.h"
 #include "judge/pytorch.h"
@@ -8,19 +9,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-static const struct {
-	const char *c, *torch;
-} dtypes[] = { [WW_F32] = { "float32", "torch.float32" },
-	[WW_F64] = { "float64", "torch.float64" },
-	[WW_F16] = { "float16", "torch.float16" },
-	[WW_BF16] = { "bfloat16", "torch.bfloat16" },
-	[WW_I8] = { "int8", "torch.int8" },
-	[WW_I16] = { "int16", "torch.int16" },
-	[WW_I32] = { "int32", "torch.int32" },
-	[WW_I64] = { "int64", "torch.int64" },
-	[WW_U8] = { "uint8", "torch.uint8" },
-	[WW_BOOL] = { "bool", "torch.bool" } };
 
 static void add_tuple(struct ww_str *s, const long long *v, int rank)
 {
@@ -52,7 +40,7 @@ static void py_tensors(struct ww_str *s, const struct ww_tensor *t, int n, int n
 			add_py_string(s, t[i].name);
 			ww_str_adds(s, ", ");
 		}
-		ww_str_addf(s, "%s, ", dtypes[t[i].dtype].torch);
+		ww_str_addf(s, "torch.%s, ", ww_dtype_name(t[i].dtype));
 		add_tuple(s, t[i].size, t[i].rank);
 		ww_str_adds(s, ", ");
 		add_tuple(s, t[i].stride, t[i].rank);
@@ -63,7 +51,7 @@ static void py_tensors(struct ww_str *s, const struct ww_tensor *t, int n, int n
 static void c_tensors(struct ww_str *s, const char *role, const struct ww_tensor *t, int n)
 {
 	for (int i = 0; i < n; i++) {
-		ww_str_addf(s, " *   %s[%d]  %-8s ", role, i, dtypes[t[i].dtype].c);
+		ww_str_addf(s, " *   %s[%d]  %-8s ", role, i, ww_dtype_name(t[i].dtype));
 		add_tuple(s, t[i].size, t[i].rank);
 		ww_str_adds(s, " strides ");
 		add_tuple(s, t[i].stride, t[i].rank);

@@ -28,7 +28,3 @@ int ww_ranges_meet(int buf_a, long long at_a, ww_wide bytes_a, int buf_b, long l
 int ww_check_gemm(struct ww_check *c, const struct ww_gemm *g);
 int ww_check_conv(struct ww_check *c, const struct ww_conv *v);
 int ww_check_tmap(struct ww_check *c, const struct ww_tmap *t);
-
-/* Bytes of an element, 0 for a number that is no dtype; its name ("f32"), "?" then. */
-int ww_dtype_size(int dtype);
-const char *ww_dtype_name(int dtype);

@@ -8,6 +8,8 @@
  */
 #include "judge/image_internal.h"
 
+#include "base/dtype.h"
+
 #include <limits.h>
 #include <math.h>
 
@@ -27,7 +29,7 @@ static int check_math(struct ww_check *c, int dtype, int math)
 	case WW_MATH_FP16: ok = cuda && dtype == WW_F16; break;
 	case WW_MATH_BF16: ok = cuda && dtype == WW_BF16; break;
 	}
-	WW_NEED(c, ok, "math mode %d with operands of type %s", math, ww_dtype_name(dtype));
+	WW_NEED(c, ok, "math mode %d with operands of type %s", math, ww_dtype_short(dtype));
 	return 1;
 }
 
@@ -54,7 +56,7 @@ static int meet(struct span a, struct span b) { return ww_ranges_meet(a.buf, a.a
 static int check_mat(struct ww_check *c, const char *what, const struct ww_mat *x, long long rows, long long cols,
 	long long batch, int write, struct span *span)
 {
-	int size = ww_dtype_size(x->dtype);
+	int size = ww_dtype_bytes(x->dtype);
 	WW_NEED(c, size, "%s: unknown type %d", what, x->dtype);
 	WW_NEED(c, x->trans == 0 || (x->trans == 1 && !write), "%s: trans = %d", what, x->trans);
 	long long stored_rows = x->trans ? cols : rows, stored_cols = x->trans ? rows : cols;
@@ -81,14 +83,14 @@ static int check_batches(struct ww_check *c, const struct ww_gemm *g)
 
 static int check_gemm_types(struct ww_check *c, const struct ww_gemm *g)
 {
-	WW_NEED(c, g->a.dtype == g->b.dtype, "A is %s and B is %s", ww_dtype_name(g->a.dtype), ww_dtype_name(g->b.dtype));
+	WW_NEED(c, g->a.dtype == g->b.dtype, "A is %s and B is %s", ww_dtype_short(g->a.dtype), ww_dtype_short(g->b.dtype));
 	if (!check_math(c, g->a.dtype, g->math))
 		return 0;
 	int half = g->a.dtype == WW_F16 || g->a.dtype == WW_BF16;
 	WW_NEED(c, g->d.dtype == g->a.dtype || (half && g->d.dtype == WW_F32), "D is %s with operands of type %s",
-		ww_dtype_name(g->d.dtype), ww_dtype_name(g->a.dtype));
-	WW_NEED(c, g->beta == 0 || g->c.dtype == g->d.dtype, "C is %s and D is %s", ww_dtype_name(g->c.dtype),
-		ww_dtype_name(g->d.dtype));
+		ww_dtype_short(g->d.dtype), ww_dtype_short(g->a.dtype));
+	WW_NEED(c, g->beta == 0 || g->c.dtype == g->d.dtype, "C is %s and D is %s", ww_dtype_short(g->c.dtype),
+		ww_dtype_short(g->d.dtype));
 	WW_NEED(c, isfinite(g->alpha) && isfinite(g->beta), "alpha or beta is not finite");
 	return 1;
 }
@@ -109,7 +111,7 @@ static int check_gemm_c(struct ww_check *c, const struct ww_gemm *g, struct span
 
 static int check_bias(struct ww_check *c, int buf, long long at, long long n, int dtype, struct span result)
 {
-	int size = ww_dtype_size(dtype);
+	int size = ww_dtype_bytes(dtype);
 	struct span s = { buf, at, (ww_wide)n * size };
 	WW_NEED(c, at % size == 0, "bias: offset %lld is not a multiple of %d", at, size);
 	if (!ww_check_range(c, "bias", buf, at, s.bytes, 0))
@@ -170,7 +172,7 @@ static int check_conv_operand(struct ww_check *c, const char *what, const struct
 	long long a, long long b, const long long *axes, int write, struct span *span)
 {
 	long long f[5] = { a, b, 1, 1, 1 };
-	int size = ww_dtype_size(v->dtype);
+	int size = ww_dtype_bytes(v->dtype);
 	for (int i = 0; i < v->nd; i++)
 		f[2 + i] = axes[i];
 	*span = (struct span){ buf, at, product(f, 5, size) };
@@ -229,13 +231,13 @@ static int check_tmap_box(struct ww_check *c, const struct ww_tmap *t, int size)
 		"tensor map: the box's inner %d bytes exceed the swizzle", t->box[0] * size);
 	int is_float = t->dtype == WW_F32 || t->dtype == WW_F64 || t->dtype == WW_F16 || t->dtype == WW_BF16;
 	WW_NEED(c, t->fill == WW_FILL_ZERO || (t->fill == WW_FILL_NAN && is_float), "tensor map: fill %d with type %s",
-		t->fill, ww_dtype_name(t->dtype));
+		t->fill, ww_dtype_short(t->dtype));
 	return 1;
 }
 
 int ww_check_tmap(struct ww_check *c, const struct ww_tmap *t)
 {
-	int size = ww_dtype_size(t->dtype);
+	int size = ww_dtype_bytes(t->dtype);
 	WW_NEED(c, c->m->target == WW_TARGET_CUDA && c->facts->device.cc >= 90, "tensor maps need compute capability 9.0");
 	WW_NEED(c, size, "tensor map: unknown type %d", t->dtype);
 	WW_NEED(c, t->rank >= 1 && t->rank <= 5, "tensor map: rank %d is not in 1..5", t->rank);

@@ -4,6 +4,8 @@
  * the task and are cleaned here.
  */
 #include "judge/image_internal.h"
+
+#include "base/dtype.h"
 #include "base/target.h"
 
 #include <string.h>
@@ -43,7 +45,7 @@ static void print_tmap(const struct ww_image *m, const struct ww_facts *f, const
 {
 	ww_str_adds(out, "tmap(");
 	print_place(m, f, t->buf, t->offset_bytes, out);
-	ww_str_addf(out, " %s", ww_dtype_name(t->dtype));
+	ww_str_addf(out, " %s", ww_dtype_short(t->dtype));
 	for (int i = 0; i < t->rank; i++)
 		ww_str_addf(out, "%s%lld", i ? "x" : " ", t->size[i]);
 	for (int i = 1; i < t->rank; i++)
@@ -96,7 +98,7 @@ static void print_mat(
 {
 	ww_str_addf(out, "  %s=", name);
 	print_place(m, f, x->buf, x->offset_bytes, out);
-	ww_str_addf(out, ":%s%s ld %lld", ww_dtype_name(x->dtype), x->trans ? "^T" : "", x->ld);
+	ww_str_addf(out, ":%s%s ld %lld", ww_dtype_short(x->dtype), x->trans ? "^T" : "", x->ld);
 	if (x->batch_stride)
 		ww_str_addf(out, " batch %lld", x->batch_stride);
 }
@@ -128,7 +130,7 @@ static void print_axes(const char *what, const long long *v, int n, struct ww_st
 static void print_conv(const struct ww_image *m, const struct ww_facts *f, const struct ww_conv *v, struct ww_str *out)
 {
 	ww_str_addf(out, "conv    %dd%s  %s %s%s  n %lld c %lld k %lld groups %d", v->nd,
-		v->transposed ? " transposed" : "", ww_dtype_name(v->dtype), math_names[v->math], epilogue_names[v->epilogue],
+		v->transposed ? " transposed" : "", ww_dtype_short(v->dtype), math_names[v->math], epilogue_names[v->epilogue],
 		v->n, v->c, v->k, v->groups);
 	print_axes("  in ", v->in, v->nd, out);
 	print_axes(" kernel ", v->kernel, v->nd, out);

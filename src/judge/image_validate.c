@@ -15,6 +15,8 @@
  */
 #include "judge/image_internal.h"
 
+#include "base/dtype.h"
+
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -35,18 +37,6 @@ int ww_check_no(struct ww_check *c, const char *fmt, ...)
 	ww_str_vaddf(c->why, fmt, ap);
 	va_end(ap);
 	return 0;
-}
-
-int ww_dtype_size(int dtype)
-{
-	static const int sizes[] = { 0, 4, 8, 2, 2, 1, 2, 4, 8, 1, 1 };
-	return dtype > 0 && (size_t)dtype < WW_ARRAY_LEN(sizes) ? sizes[dtype] : 0;
-}
-
-const char *ww_dtype_name(int dtype)
-{
-	static const char *const names[] = { "?", "f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "bool" };
-	return dtype > 0 && (size_t)dtype < WW_ARRAY_LEN(names) ? names[dtype] : "?";
 }
 
 /* ---- Header, sections, buffers, macros --------------------------------------------------------------------------- */
@@ -253,7 +243,7 @@ static int buffer_step(const struct ww_check *c, int buf)
 		: buf < f->n_inputs + f->n_params                ? &f->params[buf - f->n_inputs]
 		: buf < f->n_inputs + f->n_params + f->n_outputs ? &f->outputs[buf - f->n_inputs - f->n_params]
 														 : NULL;
-	int size = t ? ww_dtype_size(t->dtype) : 1;
+	int size = t ? ww_dtype_bytes(t->dtype) : 1;
 	return size < 1 ? 1 : size > 4 ? 4 : size;
 }
 

@@ -27,6 +27,7 @@
  * the candidate wrote); the reference worker (a candidate's numbers in the process that knows the answers). */
 #include "judge/internal.h"
 
+#include "base/dtype.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -189,24 +190,11 @@ static int check_operators(const struct part *p)
 	return 1;
 }
 
-static int type_size(const char *dtype)
-{
-	static const struct {
-		const char *name;
-		int bytes;
-	} types[] = { { "float32", 4 }, { "float64", 8 }, { "float16", 2 }, { "bfloat16", 2 }, { "int8", 1 },
-		{ "int16", 2 }, { "int32", 4 }, { "int64", 8 }, { "uint8", 1 }, { "bool", 1 } };
-	for (size_t i = 0; i < WW_ARRAY_LEN(types); i++)
-		if (!strcmp(types[i].name, dtype))
-			return types[i].bytes;
-	return 0;
-}
-
 /* Bytes of an operator's only result, row-major; -1: it has several, or one that no buffer can hold. */
 static double result_bytes(const json_t *row)
 {
 	const json_t *out = json_object_get(row, "out"), *form = json_array_get(out, 0);
-	double bytes = type_size(ww_json_str(form, "dtype", ""));
+	double bytes = ww_dtype_bytes(ww_dtype_of(ww_json_str(form, "dtype", "")));
 	size_t i;
 	json_t *size;
 	if (json_array_size(out) != 1 || bytes == 0)

@@ -15,7 +15,7 @@
  *            that turn beta_slow and beta_fast times over the original context; cos and sin grow by 0.1 ln(factor) + 1
  */
 #include "nn/config.h"
-#include "nn/safetensors.h"
+#include "base/dtype.h"
 #include "base/fs.h"
 #include "base/json.h"
 
@@ -33,11 +33,6 @@ static const struct {
 static const char *const rope_names[] = {
 	[WW_ROPE_DEFAULT] = "default", [WW_ROPE_LINEAR] = "linear", [WW_ROPE_LLAMA3] = "llama3", [WW_ROPE_YARN] = "yarn"
 };
-
-static const struct {
-	const char *name;
-	int dtype;
-} dtypes[] = { { "float32", WW_F32 }, { "bfloat16", WW_BF16 }, { "float16", WW_F16 } };
 
 const char *ww_arch_name(enum ww_arch a) { return archs[a].model_type; }
 
@@ -189,13 +184,11 @@ static void read_dtype(struct reader *r, struct ww_config *c)
 	if (!v || r->rc != WW_OK)
 		return;
 	const char *name = json_string_value(v);
-	for (size_t i = 0; name && i < WW_ARRAY_LEN(dtypes); i++) {
-		if (!strcmp(name, dtypes[i].name)) {
-			c->dtype = dtypes[i].dtype;
-			return;
-		}
-	}
-	refuse(r, "torch_dtype", "is not float32, bfloat16 or float16");
+	int dtype = name ? ww_dtype_of(name) : 0;
+	if (dtype == WW_F32 || dtype == WW_BF16 || dtype == WW_F16)
+		c->dtype = dtype;
+	else
+		refuse(r, "torch_dtype", "is not float32, bfloat16 or float16");
 }
 
 static void read_arch(struct reader *r, struct ww_config *c)
@@ -321,10 +314,6 @@ static json_t *rope_to_json(const struct ww_rope *r)
 
 json_t *ww_config_to_json(const struct ww_config *c)
 {
-	const char *dtype = "float32";
-	for (size_t i = 0; i < WW_ARRAY_LEN(dtypes); i++)
-		if (dtypes[i].dtype == c->dtype)
-			dtype = dtypes[i].name;
 	json_t *v = json_pack(
 		"{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:b, s:s, s:s, s:b}", "architectures",
 		c->critic ? archs[c->arch].critic : archs[c->arch].architecture, "model_type", archs[c->arch].model_type,
@@ -333,7 +322,8 @@ json_t *ww_config_to_json(const struct ww_config *c)
 		(json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim", (json_int_t)c->head_dim,
 		"max_position_embeddings", (json_int_t)c->max_position, "rms_norm_eps", c->rms_eps, "initializer_range",
 		c->initializer_range, "rope_theta", c->rope.theta, "rope_scaling", rope_to_json(&c->rope),
-		"tie_word_embeddings", c->tie_embeddings, "hidden_act", "silu", "torch_dtype", dtype, "use_cache", 1);
+		"tie_word_embeddings", c->tie_embeddings, "hidden_act", "silu", "torch_dtype", ww_dtype_name(c->dtype),
+		"use_cache", 1);
 	WW_BUG(!v);
 	if (c->critic) {
 		json_object_set_new(v, "id2label", json_pack("{s:s}", "0", "value"));

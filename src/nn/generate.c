@@ -11,7 +11,7 @@
  */
 #include "nn/generate.h"
 #include "nn/run.h"
-#include "nn/safetensors.h"
+#include "base/dtype.h"
 
 #include <stdlib.h>
 #include <string.h>

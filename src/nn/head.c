@@ -15,7 +15,7 @@
  */
 #include "nn/run.h"
 #include "base/range.h"
-#include "nn/safetensors.h"
+#include "base/dtype.h"
 
 static struct ww_arr at(struct ww_arr a, int64_t i)
 {

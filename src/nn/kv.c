@@ -1,6 +1,6 @@
 /* kv.c - the memory of the key-value cache: one block, for each layer keys and then values of all pages. */
 #include "nn/model.h"
-#include "nn/safetensors.h"
+#include "base/dtype.h"
 
 #include <stdlib.h>
 

@@ -60,14 +60,6 @@ struct ww_st {
 	size_t count;
 };
 
-size_t ww_dtype_bytes(int dtype)
-{
-	for (size_t i = 0; i < WW_ARRAY_LEN(types); i++)
-		if (dtype && types[i].dtype == dtype)
-			return types[i].bytes;
-	return 0;
-}
-
 const char *ww_st_dtype_name(int dtype)
 {
 	for (size_t i = 0; i < WW_ARRAY_LEN(types); i++)

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "base/dtype.h"
 #include "base/err.h"
 
 #include <ww/plan.h>
@@ -58,7 +59,5 @@ enum ww_rc ww_st_writer_commit(struct ww_st_writer *w, struct ww_err *err) WW_MU
 /* Removes what was not committed.  NULL is fine. */
 void ww_st_writer_free(struct ww_st_writer *w);
 
-/* Bytes of one element of an enum ww_dtype; 0 for an unknown one. */
-size_t ww_dtype_bytes(int dtype);
 /* "F32" ... as safetensors writes it; NULL for an unknown one. */
 const char *ww_st_dtype_name(int dtype);

@@ -3,6 +3,7 @@
  * A graph comes from another process, so sizes and strides are checked before anybody multiplies them: ranks within
  * WW_MAX_RANK, nothing negative, spans below 2^48 bytes.
  */
+#include "base/dtype.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "task/ref.h"
@@ -13,22 +14,6 @@
 
 static const char what[] = "the task's graph";
 static const long long MAX_SPAN_BYTES = 1ll << 48;
-
-static int dtype_of(const char *name, int *itemsize)
-{
-	static const struct {
-		const char *name;
-		int dtype, itemsize;
-	} table[] = { { "float32", WW_F32, 4 }, { "float64", WW_F64, 8 }, { "float16", WW_F16, 2 },
-		{ "bfloat16", WW_BF16, 2 }, { "int8", WW_I8, 1 }, { "int16", WW_I16, 2 }, { "int32", WW_I32, 4 },
-		{ "int64", WW_I64, 8 }, { "uint8", WW_U8, 1 }, { "bool", WW_BOOL, 1 } };
-	for (size_t i = 0; i < WW_ARRAY_LEN(table); i++)
-		if (!strcmp(name, table[i].name)) {
-			*itemsize = table[i].itemsize;
-			return table[i].dtype;
-		}
-	return 0;
-}
 
 /* Sizes, strides, count and span; 0 where they make no sense. */
 static int lay_out(struct ww_tensor *t, const json_t *sizes, const json_t *strides)
@@ -84,7 +69,8 @@ static enum ww_rc read_tensors(
 		WW_CHECK(ww_json_get_str(o, "dtype", what, &dtype, err));
 		WW_CHECK(ww_json_get_array(o, "sizes", what, &sizes, err));
 		WW_CHECK(ww_json_get_array(o, "strides", what, &strides, err));
-		t->dtype = dtype_of(dtype, &t->itemsize);
+		t->dtype = ww_dtype_of(dtype);
+		t->itemsize = ww_dtype_bytes(t->dtype);
 		if (!t->dtype || !lay_out(t, sizes, strides))
 			return ww_err_set(
 				err, WW_ERR_PROTOCOL, "%s: %s \"%s\" has an impossible dtype or shape", what, key, t->name);

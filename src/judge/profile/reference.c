@@ -7,6 +7,7 @@
 #include "judge/profile/profile.h"
 #include "judge/profile/work.h"
 
+#include "base/dtype.h"
 #include "base/json.h"
 #include "base/lock.h"
 
@@ -37,17 +38,11 @@ void ww_profile_roof(struct ww_judge_task *t, struct ww_roof *roof)
 		t->judge->opts.threads };
 }
 
+/* Of its result, as far as peaks are known by it. */
 static int dtype_of(const json_t *node)
 {
-	static const struct {
-		const char *name;
-		int dtype;
-	} names[] = { { "float16", WW_F16 }, { "bfloat16", WW_BF16 }, { "float64", WW_F64 } };
-	const char *s = ww_json_str(json_array_get(json_object_get(node, "out"), 0), "dtype", "");
-	for (size_t i = 0; i < WW_ARRAY_LEN(names); i++)
-		if (!strcmp(s, names[i].name))
-			return names[i].dtype;
-	return WW_F32;
+	int dtype = ww_dtype_of(ww_json_str(json_array_get(json_object_get(node, "out"), 0), "dtype", ""));
+	return dtype == WW_F16 || dtype == WW_BF16 || dtype == WW_F64 ? dtype : WW_F32;
 }
 
 static json_t *row(

@@ -4,9 +4,8 @@
  * first is known from the plan (the buffers that a launch names), the second from the graph and from library nodes, the
  * third was measured on this device by a copy and by PyTorch's matrix products; data sheets are not asked. */
 #include "judge/profile/work.h"
+#include "base/dtype.h"
 #include "base/target.h"
-
-#include "judge/image_internal.h"
 
 #include <math.h>
 #include <string.h>
@@ -51,7 +50,7 @@ static double launch_bytes(const struct ww_image *m, const struct ww_image_launc
 			double elements = 1, whole = (double)ww_image_buffers(m)[t->buf].bytes;
 			for (int d = 0; d < t->rank; d++)
 				elements *= (double)t->size[d];
-			name_buffer(&s, t->buf, fmin(whole, elements * ww_dtype_size(t->dtype)));
+			name_buffer(&s, t->buf, fmin(whole, elements * ww_dtype_bytes(t->dtype)));
 		}
 	}
 	for (int i = 0; i < s.n; i++)
@@ -63,7 +62,7 @@ static int has_bias(int epilogue) { return epilogue == WW_EPI_BIAS || epilogue =
 
 static double matrix_bytes(const struct ww_mat *x, long long rows, long long cols, long long batch)
 {
-	return (double)rows * (double)cols * ww_dtype_size(x->dtype) * (x->batch_stride ? (double)batch : 1);
+	return (double)rows * (double)cols * ww_dtype_bytes(x->dtype) * (x->batch_stride ? (double)batch : 1);
 }
 
 static struct ww_work gemm_work(const struct ww_gemm *g)
@@ -75,13 +74,13 @@ static struct ww_work gemm_work(const struct ww_gemm *g)
 	if (g->beta != 0)
 		w.bytes += matrix_bytes(&g->c, g->m, g->n, batch);
 	if (has_bias(g->epilogue))
-		w.bytes += (double)g->n * ww_dtype_size(g->d.dtype);
+		w.bytes += (double)g->n * ww_dtype_bytes(g->d.dtype);
 	return w;
 }
 
 static struct ww_work conv_work(const struct ww_conv *c)
 {
-	double in = 1, out = 1, volume = 1, item = ww_dtype_size(c->dtype), groups = c->groups > 0 ? c->groups : 1;
+	double in = 1, out = 1, volume = 1, item = ww_dtype_bytes(c->dtype), groups = c->groups > 0 ? c->groups : 1;
 	for (int i = 0; i < c->nd; i++) {
 		in *= (double)c->in[i];
 		out *= (double)c->out[i];

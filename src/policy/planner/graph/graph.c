@@ -11,26 +11,12 @@
 #include "policy/planner/graph/graph.h"
 #include "policy/planner/graph/val.h"
 
+#include "base/dtype.h"
+
 #include <math.h>
 #include <string.h>
 
 enum { MAX_NODES = 20000, MAX_DEPTH = 8, MAX_LIST = 4096 };
-
-static const struct {
-	const char *name;
-	int dt;
-} dtypes[] = { { "f32", WW_F32 }, { "f64", WW_F64 }, { "f16", WW_F16 }, { "bf16", WW_BF16 }, { "i8", WW_I8 },
-	{ "i16", WW_I16 }, { "i32", WW_I32 }, { "i64", WW_I64 }, { "u8", WW_U8 }, { "bool", WW_BOOL },
-	{ "float32", WW_F32 }, { "float64", WW_F64 }, { "float16", WW_F16 }, { "bfloat16", WW_BF16 }, { "int8", WW_I8 },
-	{ "int16", WW_I16 }, { "int32", WW_I32 }, { "int64", WW_I64 }, { "uint8", WW_U8 } };
-
-static int dtype_of(const char *name)
-{
-	for (size_t i = 0; name && i < WW_ARRAY_LEN(dtypes); i++)
-		if (!strcmp(dtypes[i].name, name))
-			return dtypes[i].dt;
-	return 0;
-}
 
 static const char *keep(struct pl *pl, const char *s) { return pl_fmt(pl, "%s", s ? s : ""); }
 
@@ -80,7 +66,7 @@ static void read_meta(struct pl *pl, const json_t *j, struct gmeta *m)
 {
 	const json_t *sizes = json_object_get(j, "sizes"), *strides = json_object_get(j, "strides");
 
-	m->dt = dtype_of(ww_json_str(j, "dtype", ""));
+	m->dt = ww_dtype_of(ww_json_str(j, "dtype", ""));
 	m->rank = (int)json_array_size(sizes);
 	if (m->rank > WW_MAX_RANK)
 		pl_fail(pl, "a tensor has more than %d dimensions", WW_MAX_RANK);

@@ -7,6 +7,7 @@
  * vanish. */
 #include "policy/planner/graph/val.h"
 
+#include "base/dtype.h"
 #include "policy/planner/graph/graph.h"
 #include "policy/planner/planner.h"
 
@@ -24,19 +25,7 @@ int pl_is_half(int dt) { return dt == WW_F16 || dt == WW_BF16; }
 
 int pl_is_int(int dt) { return dt == WW_I8 || dt == WW_I16 || dt == WW_I32 || dt == WW_I64 || dt == WW_U8; }
 
-int pl_itemsize(int dt)
-{
-	switch (dt) {
-	case WW_F64:
-	case WW_I64: return 8;
-	case WW_F32:
-	case WW_I32: return 4;
-	case WW_F16:
-	case WW_BF16:
-	case WW_I16: return 2;
-	default: return 1;
-	}
-}
+int pl_itemsize(int dt) { return dt ? ww_dtype_bytes(dt) : 1; }
 
 int pl_promote(int a, int b)
 {
