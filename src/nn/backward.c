@@ -6,9 +6,8 @@
  * over batches.
  */
 #include "nn/run.h"
-#include "nn/safetensors.h"
 
-#include <math.h>
+#include "base/dtype.h"
 
 static struct ww_arr f32(float *p) { return (struct ww_arr){ p, WW_F32 }; }
 
@@ -42,26 +41,7 @@ static void mlp_backward(struct ww_run *r, struct ww_layer *l)
 static void attention_backward(struct ww_run *r, struct ww_layer *l)
 {
 	const struct ww_config *f = &r->m->config;
-	struct ww_attn_bwd a = { .fwd = { .q = l->qh,
-								 .k = l->kh,
-								 .v = l->vh,
-								 .out = l->att,
-								 .lse = l->lse,
-								 .seq = r->seq,
-								 .pos = r->pos,
-								 .start = r->start,
-								 .t = r->t,
-								 .sequences = r->sequences,
-								 .rows_max = r->rows_max,
-								 .keys_max = r->keys_max,
-								 .heads = f->heads,
-								 .kv_heads = f->kv_heads,
-								 .head_dim = f->head_dim,
-								 .scale = (float)(1 / sqrt((double)f->head_dim)) },
-		.dout = r->datt,
-		.dq = r->dq,
-		.dk = r->dk,
-		.dv = r->dv };
+	struct ww_attn_bwd a = { .fwd = ww_run_attention(r, l), .dout = r->datt, .dq = r->dq, .dk = r->dk, .dv = r->dv };
 	linear_backward(r, r->datt, r->dres, l->att, l->w.o, 0);
 	r->ops->attention_bwd(r->s, &a);
 	if (l->w.q_norm) {

@@ -11,7 +11,7 @@
  */
 #include "nn/run.h"
 #include "base/range.h"
-#include "nn/safetensors.h"
+#include "base/dtype.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -274,7 +274,7 @@ static void linear(struct ww_run *r, struct ww_arr y, struct ww_arr x, struct ww
 }
 
 /* Queries, keys and values of the batch, ready for attention. */
-static void separate_heads(struct ww_run *r, struct ww_layer *l, struct ww_attn *a)
+static void separate_heads(struct ww_run *r, struct ww_layer *l)
 {
 	const struct ww_config *f = &r->m->config;
 	float eps = (float)f->rms_eps;
@@ -287,9 +287,6 @@ static void separate_heads(struct ww_run *r, struct ww_layer *l, struct ww_attn 
 		r->ops->rope(r->s, l->qh, r->cs, 0, r->t, f->heads, f->head_dim);
 		r->ops->rope(r->s, l->kh, r->cs, 0, r->t, f->kv_heads, f->head_dim);
 	}
-	a->q = l->qh;
-	a->k = l->kh;
-	a->v = l->vh;
 }
 
 static int side_by_side(const struct ww_param *a, const struct ww_param *b)
@@ -356,11 +353,13 @@ static void rope_to_cache_heads(struct ww_run *r, struct ww_layer *l, int is_wid
 	a->page_size = WW_KV_PAGE;
 }
 
-/* From the normed input to x_mid and its norm. */
-static void attend(struct ww_run *r, struct ww_layer *l)
+struct ww_attn ww_run_attention(const struct ww_run *r, const struct ww_layer *l)
 {
 	const struct ww_config *f = &r->m->config;
-	struct ww_attn a = { .out = l->att,
+	return (struct ww_attn){ .q = l->qh,
+		.k = l->kh,
+		.v = l->vh,
+		.out = l->att,
 		.lse = l->lse,
 		.seq = r->seq,
 		.pos = r->pos,
@@ -373,6 +372,13 @@ static void attend(struct ww_run *r, struct ww_layer *l)
 		.kv_heads = f->kv_heads,
 		.head_dim = f->head_dim,
 		.scale = (float)(1 / sqrt((double)f->head_dim)) };
+}
+
+/* From the normed input to x_mid and its norm. */
+static void attend(struct ww_run *r, struct ww_layer *l)
+{
+	const struct ww_config *f = &r->m->config;
+	struct ww_attn a = ww_run_attention(r, l);
 	int is_wide = linear_wide(r, l->n1, (struct ww_lin[]){ l->w.q, l->w.k, l->w.v }, 3);
 	if (!is_wide) {
 		linear(r, l->q_pre, l->n1, l->w.q);
@@ -382,7 +388,7 @@ static void attend(struct ww_run *r, struct ww_layer *l)
 	if (r->kv)
 		rope_to_cache_heads(r, l, is_wide, &a);
 	else
-		separate_heads(r, l, &a);
+		separate_heads(r, l);
 	r->ops->attention(r->s, &a);
 	linear(r, r->tmp, l->att, l->w.o);
 	r->ops->add_rmsnorm(r->s, l->x_mid, l->n2, l->rstd2, l->x_in, r->tmp, ww_run_weight(r, l->w.norm2), r->t,

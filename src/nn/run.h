@@ -69,6 +69,8 @@ static inline float *ww_run_grad(const struct ww_run *r, const struct ww_param *
 
 /* Elements of all parameters with their padding; 0: out of memory. */
 int64_t ww_params_padded(const struct ww_config *c);
+/* What attention over the batch takes of a layer, without a cache. */
+struct ww_attn ww_run_attention(const struct ww_run *r, const struct ww_layer *l);
 /* A layer from its input up to the product that `down` takes: all that the backward pass reads. */
 void ww_run_layer(struct ww_run *r, struct ww_layer *l);
 /* The head's own part of the backward pass: dhidden (fp32), and its gradient. */
