@@ -262,10 +262,7 @@ static const char *out_of_for_tool(struct ww_tool_env *env) { return used_up(env
 static int judges(const struct ww_tool_call *call)
 {
 	static const char *const tools[] = { "compile", "verify", "profile" };
-	for (size_t i = 0; i < WW_ARRAY_LEN(tools); i++)
-		if (!strcmp(call->name, tools[i]))
-			return 1;
-	return 0;
+	return ww_word_at(call->name, tools, WW_ARRAY_LEN(tools)) >= 0;
 }
 
 /* A policy that is a program (the planner) calls its tools in a single turn too. */

@@ -196,6 +196,14 @@ void ww_str_add_quoted(struct ww_str *s, const char *text, size_t n, size_t max_
 	ww_str_release(&clean);
 }
 
+int ww_word_at(const char *word, const char *const *words, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(word, words[i]))
+			return (int)i;
+	return -1;
+}
+
 void ww_str_add_shell(struct ww_str *s, const char *word)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=@%+,-";

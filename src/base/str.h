@@ -59,6 +59,9 @@ const char *ww_list_next(const char **list, size_t *n);
 /* The same as a text of its own, in `part` of `cap` bytes: 1; 0 at the end; -1 where the part is too long for it. */
 int ww_list_part(const char **list, char *part, size_t cap);
 
+/* Place of a word among n words; -1: it is none of them. */
+int ww_word_at(const char *word, const char *const *words, size_t n);
+
 /* Append one word of a shell's command line: as it is, or in single quotes where the shell would read it otherwise. */
 void ww_str_add_shell(struct ww_str *s, const char *word);
 

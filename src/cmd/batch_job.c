@@ -21,13 +21,9 @@ static enum ww_rc check_members(const json_t *o, const char *const *names, size_
 {
 	const char *key;
 	json_t *value;
-	json_object_foreach((json_t *)(uintptr_t)o, key, value) {
-		size_t i = 0;
-		while (i < n && strcmp(names[i], key))
-			i++;
-		if (i == n)
+	json_object_foreach((json_t *)(uintptr_t)o, key, value)
+		if (ww_word_at(key, names, n) < 0)
 			return ww_err_set(err, WW_ERR_USAGE, "%s has an unknown member \"%.40s\"", of, key);
-	}
 	return WW_OK;
 }
 
@@ -36,13 +32,11 @@ static enum ww_rc read_word(
 	const json_t *o, const char *key, const char *const *words, int n, int *out, struct ww_err *err)
 {
 	const json_t *v = json_object_get(o, key);
-	if (!v)
+	int at = json_is_string(v) ? ww_word_at(json_string_value(v), words, (size_t)n) : -1;
+	if (at >= 0)
+		*out = at;
+	if (!v || at >= 0)
 		return WW_OK;
-	for (int i = 0; json_is_string(v) && i < n; i++)
-		if (!strcmp(json_string_value(v), words[i])) {
-			*out = i;
-			return WW_OK;
-		}
 	ww_auto_str list = WW_STR_INIT(256);
 	for (int i = 0; i < n; i++)
 		ww_str_addf(&list, "%s\"%s\"", !i ? "" : i + 1 < n ? ", " : " or ", words[i]);

@@ -3,6 +3,7 @@
 #include "episode/message.h"
 
 #include "base/err.h"
+#include "base/str.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,8 @@
 static const char *const role_names[] = { "system", "user", "assistant", "tool" };
 
 const char *ww_role_name(enum ww_role r) { return role_names[r]; }
+
+int ww_role_of(const char *name) { return ww_word_at(name, role_names, WW_ARRAY_LEN(role_names)); }
 
 void ww_message_release(struct ww_message *m)
 {

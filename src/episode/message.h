@@ -61,3 +61,4 @@ void ww_reply_release(struct ww_reply *r);
 /* Deep copy; 0 or WW_ERR_NOMEM. */
 int ww_message_copy(struct ww_message *to, const struct ww_message *from);
 const char *ww_role_name(enum ww_role r); /* "assistant" */
+int ww_role_of(const char *name);         /* enum ww_role; -1: there is none of that name */

@@ -18,19 +18,8 @@
 enum { EPISODE_MAX_BYTES = 1 << 30 };
 
 static const char *const finish_names[] = { "stop", "tool_calls", "length", "refusal" };
-static const char *const role_names[] = { "system", "user", "assistant", "tool" };
 
 const char *ww_episode_finish_name(enum ww_finish f) { return finish_names[f]; }
-
-static int parse_finish(const char *name, enum ww_finish *out)
-{
-	for (size_t i = 0; i < WW_ARRAY_LEN(finish_names); i++)
-		if (!strcmp(name, finish_names[i])) {
-			*out = (enum ww_finish)i;
-			return 1;
-		}
-	return 0;
-}
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
@@ -221,8 +210,10 @@ static enum ww_rc read_assistant(const json_t *o, struct ww_reply *r, struct ww_
 	WW_CHECK(get_value(o, "native", &r->message.native, err));
 	WW_CHECK(read_calls(o, &r->message, err));
 	WW_CHECK(ww_json_get_str(o, "finish", "message", &finish, err));
-	if (!parse_finish(finish, &r->finish))
+	int at = ww_word_at(finish, finish_names, WW_ARRAY_LEN(finish_names));
+	if (at < 0)
 		return ww_err_set(err, WW_ERR_PROTOCOL, "unknown finish \"%s\"", finish);
+	r->finish = (enum ww_finish)at;
 	const json_t *usage = json_object_get(o, "usage"), *tokens = json_object_get(o, "tokens");
 	r->prompt_tokens = ww_json_int(usage, "prompt_tokens", 0);
 	r->completion_tokens = ww_json_int(usage, "completion_tokens", 0);
@@ -251,10 +242,8 @@ static enum ww_rc read_message(const json_t *o, struct ww_episode *e, struct ww_
 	em->t = ww_json_num(o, "t", 0);
 	WW_CHECK(get_dup(o, "text", &m->text, err));
 	WW_CHECK(ww_json_get_str(o, "role", "message", &role, err));
-	size_t i = 0;
-	while (i < WW_ARRAY_LEN(role_names) && strcmp(role, role_names[i]))
-		i++;
-	if (i == WW_ARRAY_LEN(role_names))
+	int i = ww_role_of(role);
+	if (i < 0)
 		return ww_err_set(err, WW_ERR_PROTOCOL, "unknown role \"%s\"", role);
 	m->role = (enum ww_role)i;
 	if (m->role == WW_ROLE_ASSISTANT)

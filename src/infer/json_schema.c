@@ -39,14 +39,6 @@ static const struct {
 
 #define REFUSE(c, ...) ww_err_set((c)->err, WW_ERR_USAGE, __VA_ARGS__)
 
-static int is_in(const char *word, const char *const *list, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(word, list[i]))
-			return 1;
-	return 0;
-}
-
 static enum ww_rc check_keywords(struct compiler *c, const json_t *schema)
 {
 	static const char *const annotations[] = { "title", "description", "default", "examples", "deprecated", "readOnly",
@@ -59,9 +51,9 @@ static enum ww_rc check_keywords(struct compiler *c, const json_t *schema)
 	if (!json_is_object(schema))
 		return REFUSE(c, "%s must be an object", c->path);
 	json_object_foreach((json_t *)schema, key, v) {
-		if (is_in(key, annotations, WW_ARRAY_LEN(annotations)) || (alone && !strcmp(key, alone)))
+		if (ww_word_at(key, annotations, WW_ARRAY_LEN(annotations)) >= 0 || (alone && !strcmp(key, alone)))
 			continue;
-		if (!is_in(key, constraints, WW_ARRAY_LEN(constraints)) && strcmp(key, "anyOf"))
+		if (ww_word_at(key, constraints, WW_ARRAY_LEN(constraints)) < 0 && strcmp(key, "anyOf"))
 			return REFUSE(c,
 				"%s: the keyword \"%.100s\" is not supported; type, enum, const, properties, required, "
 				"additionalProperties, items, anyOf, $ref and $defs are",

@@ -473,14 +473,10 @@ enum ww_rc ww_chat_render(enum ww_chat_format f, const json_t *messages, const j
 	size_t i;
 	if (!json_is_array(messages) || (tools && !json_is_array(tools) && !json_is_null(tools)))
 		return ww_err_set(err, WW_ERR_USAGE, "messages and tools must be arrays");
-	json_array_foreach(messages, i, m) {
-		size_t k = 0;
-		while (k < WW_ARRAY_LEN(roles) && strcmp(role_of(m), roles[k]))
-			k++;
-		if (k == WW_ARRAY_LEN(roles))
+	json_array_foreach(messages, i, m)
+		if (ww_word_at(role_of(m), roles, WW_ARRAY_LEN(roles)) < 0)
 			return ww_err_set(err, WW_ERR_USAGE,
 				"message %zu has the role \"%.40s\"; it must be system, user, assistant or tool", i, role_of(m));
-	}
 	enum ww_rc rc = f == WW_CHAT_LLAMA3 ? render_llama3(messages, tools, generate, out, err)
 										: render_chatml(messages, tools, generate, f == WW_CHAT_CHATML, out, err);
 	if (rc == WW_OK && out->text.cut)

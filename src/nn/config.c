@@ -129,10 +129,8 @@ static void read_rope(struct reader *r, struct ww_config *c)
 	}
 	struct reader s = { v, r->what, WW_OK, r->err };
 	const char *type = ww_json_str(v, "rope_type", ww_json_str(v, "type", "default"));
-	size_t t = 0;
-	while (t < WW_ARRAY_LEN(rope_names) && strcmp(type, rope_names[t]))
-		t++;
-	if (t == WW_ARRAY_LEN(rope_names)) {
+	int t = ww_word_at(type, rope_names, WW_ARRAY_LEN(rope_names));
+	if (t < 0) {
 		r->rc = ww_err_set(r->err, WW_ERR_USAGE,
 			"%s: rotary scaling \"%.40s\" is not supported (default, linear, llama3 and "
 			"yarn are)",

@@ -258,10 +258,10 @@ static enum ww_rc load_split(struct loader *l, const json_t *v)
 	const char *behavior = ww_json_str(v, "behavior", "");
 	if (!regex == !string)
 		return bad(l, "a Split pre-tokenizer has no pattern");
-	for (size_t i = 0; i < WW_ARRAY_LEN(names); i++)
-		if (!strcmp(behavior, names[i]))
-			return add_step(l, regex ? regex : string, !regex, (enum ww_split_behavior)i, ww_json_bool(v, "invert", 0));
-	return ww_err_set(l->err, WW_ERR_USAGE, "%s: split behavior \"%.40s\" is not supported", l->what, behavior);
+	int i = ww_word_at(behavior, names, WW_ARRAY_LEN(names));
+	if (i < 0)
+		return ww_err_set(l->err, WW_ERR_USAGE, "%s: split behavior \"%.40s\" is not supported", l->what, behavior);
+	return add_step(l, regex ? regex : string, !regex, (enum ww_split_behavior)i, ww_json_bool(v, "invert", 0));
 }
 
 static enum ww_rc load_byte_level(struct loader *l, const json_t *v)

@@ -87,9 +87,8 @@ static int has_invalid_call(const struct ww_episode *e)
 static int wrote(const struct answered *a)
 {
 	static const char *const writers[] = { "write", "edit", "multi_edit" };
-	for (size_t i = 0; i < WW_ARRAY_LEN(writers); i++)
-		if (!strcmp(a->call->name, writers[i]))
-			return !a->answer->is_error;
+	if (ww_word_at(a->call->name, writers, WW_ARRAY_LEN(writers)) >= 0)
+		return !a->answer->is_error;
 	if (!a->answer->data || strncmp(a->call->name, "bash", 4))
 		return 0;
 	json_auto_t *v = json_loads(a->answer->data, 0, NULL);

@@ -355,14 +355,6 @@ static void refuse_revision(struct ww_mcp_http *h, const struct ww_http_request 
 	json_decref(ask);
 }
 
-static int is_legacy(const char *version)
-{
-	for (size_t i = 0; i < WW_ARRAY_LEN(legacy); i++)
-		if (!strcmp(version, legacy[i]))
-			return 1;
-	return 0;
-}
-
 /* A notification has no answer. */
 static void notify(struct ww_mcp_http *h, const char *session, const json_t *o, struct ww_http_reply *reply)
 {
@@ -382,7 +374,7 @@ static void post_legacy(
 	struct exchange e = { .reply = reply, .error_status = method && !id ? 400 : 200 };
 	if (id && !has_session(h, id)) {
 		refuse(reply, json_object_get(o, "id"), 404, WW_MCP_INVALID_REQUEST, no_session);
-	} else if (version && !is_legacy(version)) {
+	} else if (version && ww_word_at(version, legacy, WW_ARRAY_LEN(legacy)) < 0) {
 		refuse_revision(h, r, o, version, reply);
 	} else if (method && !strcmp(method, "initialize") && !id) {
 		initialize(h, r, o, reply);

@@ -21,14 +21,6 @@ static void key_of(const char *name, char key[KEY])
 	key[n] = 0;
 }
 
-static int is_among(const char *key, const char *const *list, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(key, list[i]))
-			return 1;
-	return 0;
-}
-
 /* Other names of an operator, by a table. */
 static int means(const char *label, const char *found)
 {
@@ -97,7 +89,7 @@ static int is_glue(const char *key)
 		"bitwisenot", "tril", "triu", "repeat", "repeatinterleave", "movedim", "copy", "fill", "reciprocal", "roll",
 		"flip", "numpyt", "mt", "broadcastto", "newzeros", "newones", "eye", "std", "var", "norm", "linalgvectornorm",
 		"sumtosize", "einsum", "matmul", "mm", "bmm", "tanh", "sigmoid" };
-	return is_among(key, glue, WW_ARRAY_LEN(glue));
+	return ww_word_at(key, glue, WW_ARRAY_LEN(glue)) >= 0;
 }
 
 static int is_named(const json_t *ops, const json_t *node)

@@ -617,7 +617,7 @@ static V other(R *r, const char *what)
 		"sort", "argsort", "prod", "any", "all", "median", "flip" };
 	static const char *const both[] = { "eq", "ne", "logical_and", "logical_or", "logical_xor", "bitwise_and",
 		"bitwise_or", "cat" };
-	int in[200], n, commutes = 0;
+	int in[200], n, commutes;
 	char mode[24] = "", label[140];
 	const char *dims = "", *key;
 	json_t *item;
@@ -625,12 +625,10 @@ static V other(R *r, const char *what)
 	n = operands(r, r->args, in, 0, 200, mode);
 	json_object_foreach((json_t *)(uintptr_t)r->kwargs, key, item)
 		n = operands(r, item, in, n, 200, mode);
-	for (size_t i = 0; i < WW_ARRAY_LEN(along); i++)
-		if (!strcmp(r->op, along[i]))
-			dims = over(r, arg(r, 1, "dim"), &count);
+	if (ww_word_at(r->op, along, WW_ARRAY_LEN(along)) >= 0)
+		dims = over(r, arg(r, 1, "dim"), &count);
 	snprintf(label, sizeof(label), "%s%s%s%s", *what ? what : r->op, mode, *dims ? "/" : "", dims);
-	for (size_t i = 0; i < WW_ARRAY_LEN(both); i++)
-		commutes |= !strcmp(label, both[i]);
+	commutes = ww_word_at(label, both, WW_ARRAY_LEN(both)) >= 0;
 	if (commutes && n == 1 && !ww_canon_ref(r, arg(r, 1, NULL)) && !json_is_array(arg(r, 0, NULL)))
 		in[n++] = x1(r);
 	return value(n ? ww_canon_op(r->c, label, which(r), commutes, in, n) : ww_canon_unknown(r->c));

@@ -233,10 +233,7 @@ static int is_member(const char *key)
 	static const char *const members[] = { "messages", "tools", "text", "ids", "weights", "weight", "task", "task_id",
 		"task_signature", "target", "device", "rule", "policy", "seed", "turns", "ended", "compacted", "reason",
 		"reward_final", "reward_best", "episode" };
-	for (size_t i = 0; i < WW_ARRAY_LEN(members); i++)
-		if (!strcmp(members[i], key))
-			return 1;
-	return 0;
+	return ww_word_at(key, members, WW_ARRAY_LEN(members)) >= 0;
 }
 
 static enum ww_rc check_held_out(const struct reader *r, const json_t *line)

@@ -30,10 +30,8 @@ static const char *const words[] = {
 
 unsigned ww_stage_of(const char *word)
 {
-	for (size_t i = 0; i < WW_ARRAY_LEN(words); i++)
-		if (!strcmp(words[i], word))
-			return 1u << i;
-	return 0;
+	int i = ww_word_at(word, words, WW_ARRAY_LEN(words));
+	return i < 0 ? 0 : 1u << i;
 }
 
 unsigned ww_key_stages(const char *key)

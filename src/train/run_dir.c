@@ -44,10 +44,7 @@ static int may_change(const char *key)
 {
 	static const char *const keys[] = { "output", "memory", "keep-layers", "checkpoint-every", "keep-checkpoints",
 		"max-skips", "other-arithmetic", "device" };
-	for (size_t i = 0; i < WW_ARRAY_LEN(keys); i++)
-		if (!strcmp(keys[i], key))
-			return 1;
-	return 0;
+	return ww_word_at(key, keys, WW_ARRAY_LEN(keys)) >= 0;
 }
 
 static enum ww_rc compare_recipe(const char *path, const json_t *then, const json_t *now, struct ww_err *err)

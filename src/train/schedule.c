@@ -6,6 +6,7 @@
  */
 #include "train/schedule.h"
 #include "base/median.h"
+#include "base/str.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,10 +15,8 @@
 enum ww_schedule_kind ww_schedule_kind_of(const char *name)
 {
 	static const char *const names[] = { "constant", "linear", "cosine", "wsd" };
-	int k = 0;
-	while (k < WW_SCHEDULE_COUNT && strcmp(names[k], name))
-		k++;
-	return (enum ww_schedule_kind)k;
+	int k = ww_word_at(name, names, WW_SCHEDULE_COUNT);
+	return k < 0 ? WW_SCHEDULE_COUNT : (enum ww_schedule_kind)k;
 }
 
 double ww_schedule_lr(const struct ww_schedule *s, int64_t step)
