@@ -90,6 +90,18 @@ int ww_fd_memfd(const char *name, const void *bytes, size_t n)
 	return fd;
 }
 
+/* The kernel gives what it makes up a page at a time, so that one read is not enough. */
+size_t ww_fs_peek(int dir, const char *name, char *text, size_t size)
+{
+	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	size_t len = 0;
+	for (ssize_t n; fd >= 0 && len < size - 1 && (n = read(fd, text + len, size - 1 - len)) > 0;)
+		len += (size_t)n;
+	ww_fd_close(&fd);
+	text[len] = 0;
+	return len;
+}
+
 enum ww_rc ww_fs_open_own(int *fd, const char *path, int flags, struct ww_err *err)
 {
 	struct stat st;

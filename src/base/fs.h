@@ -25,6 +25,9 @@ enum ww_rc ww_fs_remove_tree(const char *path, struct ww_err *err) WW_MUST_CHECK
  * cutting what it points to, would reach any file of the user's.  WW_ERR_USAGE where it is something else, or missing.
  */
 enum ww_rc ww_fs_open_own(int *fd, const char *path, int flags, struct ww_err *err) WW_MUST_CHECK;
+/* As much of a small file (of /proc, say) as fits, as text: its bytes; 0, and "", where there is none.  dir as of
+ * openat(2). */
+size_t ww_fs_peek(int dir, const char *name, char *text, size_t size);
 int ww_fs_is_file(const char *path);
 int ww_fs_is_dir(const char *path);
 /* First of $PATH's directories that holds an executable `name`, into out (PATH_MAX bytes); 0 where there is none. */

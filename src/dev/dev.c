@@ -8,6 +8,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "host/machine.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -103,18 +104,7 @@ static uint64_t number_in(const char *path)
 
 void ww_dev_host_memory(struct ww_dev *d, uint64_t *free_bytes, uint64_t *total_bytes)
 {
-	char line[128];
-	unsigned long long kib;
-	FILE *f = fopen("/proc/meminfo", "re");
-	*free_bytes = *total_bytes = 0;
-	while (f && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "MemTotal: %llu", &kib) == 1)
-			*total_bytes = kib << 10;
-		else if (sscanf(line, "MemAvailable: %llu", &kib) == 1)
-			*free_bytes = kib << 10;
-	}
-	if (f)
-		fclose(f);
+	*total_bytes = ww_host_memory_bytes(free_bytes);
 	/* A container's limit counts before the machine's memory. */
 	uint64_t limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
 	if (limit && limit < *total_bytes) {

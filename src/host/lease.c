@@ -77,19 +77,17 @@ static struct waiting begin_waiting(const struct ww_lease_wait *w)
 /* The process that measures, in words: its pid stands in the lock file (fd). */
 static void describe_holder(int fd, char *out, size_t size)
 {
-	char pid[16] = "", path[64], command[160] = "";
+	char pid[16] = "", path[64], command[160];
 	ssize_t n = pread(fd, pid, sizeof(pid) - 1, 0);
 	if (n <= 0 || atoi(pid) <= 0) {
 		snprintf(out, size, "engines that compute on it");
 		return;
 	}
 	snprintf(path, sizeof(path), "/proc/%d/cmdline", atoi(pid));
-	int cmdline = open(path, O_RDONLY | O_CLOEXEC);
-	n = cmdline >= 0 ? read(cmdline, command, sizeof(command) - 1) : 0;
-	for (ssize_t i = 0; i < n; i++) /* arguments end with NULs */
+	size_t length = ww_fs_peek(AT_FDCWD, path, command, sizeof(command));
+	for (size_t i = 0; i < length; i++) /* arguments end with NULs */
 		if (!isgraph((unsigned char)command[i]))
-			command[i] = i + 1 < n ? ' ' : 0;
-	ww_fd_close(&cmdline);
+			command[i] = i + 1 < length ? ' ' : 0;
 	snprintf(out, size, "pid %d%s%s%s", atoi(pid), command[0] ? " (" : "", command, command[0] ? ")" : "");
 }
 

@@ -6,12 +6,14 @@
  */
 #include "host/machine.h"
 
+#include "base/fs.h"
 #include "base/str.h"
 #include "base/time.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <sched.h>
@@ -375,6 +377,24 @@ uint64_t ww_host_memory_bytes(uint64_t *available)
 	if (f)
 		fclose(f);
 	return total;
+}
+
+struct ww_host_process ww_host_process(int pid)
+{
+	char path[64], line[4096];
+	unsigned long long t[4] = { 0 };
+	struct ww_host_process p = { 0 };
+	double tick = (double)sysconf(_SC_CLK_TCK);
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	(void)ww_fs_peek(AT_FDCWD, path, line, sizeof(line));
+	const char *at = strrchr(line, ')');
+	if (at &&
+		sscanf(at + 2, "%*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", &p.parent, &t[0], &t[1], &t[2],
+			&t[3]) == 5) {
+		p.s = (double)(t[0] + t[1]) / tick;
+		p.ended_s = (double)(t[2] + t[3]) / tick;
+	}
+	return p;
 }
 
 /* ---- Python ------------------------------------------------------------------------------------------------------ */

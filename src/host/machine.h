@@ -59,4 +59,11 @@ int ww_host_cores(void);
  * neither says.  root: "", or where a test has such files. */
 long ww_host_tasks_left(const char *root);
 
+/* All of the machine's memory, and what the kernel estimates to be available; 0 unknown. */
 uint64_t ww_host_memory_bytes(uint64_t *available);
+
+struct ww_host_process {
+	int parent;
+	double s, ended_s; /* processor seconds: its own, and of the children that it has waited for */
+};
+struct ww_host_process ww_host_process(int pid); /* zeros where there is none */

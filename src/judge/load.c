@@ -22,7 +22,9 @@
 #include "judge/internal.h"
 
 #include "host/lease.h"
+#include "host/machine.h"
 #include "host/pause.h"
+#include "base/fs.h"
 #include "base/lock.h"
 #include "base/time.h"
 
@@ -55,8 +57,8 @@ static double machine_busy_s(void)
 }
 
 struct process {
-	int pid, parent;
-	double s, ended_s; /* processor seconds: its own, and of the children that it has waited for */
+	int pid;
+	struct ww_host_process is;
 	int is_policys;
 };
 
@@ -65,33 +67,12 @@ static void read_of(int pid, const char *name, char text[4096])
 {
 	char path[64];
 	snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, 4095);
-	if (fd >= 0)
-		close(fd);
-	for (ssize_t i = 0; i < n; i++)
+	size_t n = ww_fs_peek(AT_FDCWD, path, text, 4096);
+	for (size_t i = 0; i < n; i++)
 		text[i] = text[i] ? text[i] : ' ';
-	text[n > 0 ? n : 0] = 0;
 }
 
-static struct process process_of(int pid)
-{
-	char line[4096];
-	unsigned long long t[4] = { 0 };
-	struct process p = { .pid = pid };
-	double tick = (double)sysconf(_SC_CLK_TCK);
-	read_of(pid, "stat", line);
-	const char *at = strrchr(line, ')');
-	if (at &&
-		sscanf(at + 2, "%*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", &p.parent, &t[0], &t[1], &t[2],
-			&t[3]) == 5) {
-		p.s = (double)(t[0] + t[1]) / tick;
-		p.ended_s = (double)(t[2] + t[3]) / tick;
-	}
-	return p;
-}
-
-static double process_s(pid_t pid) { return process_of(pid).s; }
+static double process_s(pid_t pid) { return ww_host_process(pid).s; }
 
 static double own_s(const struct ww_load *l)
 {
@@ -124,9 +105,9 @@ static int is_shell(const struct process *p, int parent)
 	char line[4096], path[64];
 	struct stat st;
 	read_of(p->pid, "cmdline", line);
-	snprintf(path, sizeof(path), "/proc/%d", p->parent);
+	snprintf(path, sizeof(path), "/proc/%d", p->is.parent);
 	return strstr(line, " __shell") && stat(path, &st) == 0 && st.st_uid == geteuid() &&
-		(!parent || p->parent == parent);
+		(!parent || p->is.parent == parent);
 }
 
 /* A process is a policy's if its parent is; parents mostly come first. */
@@ -136,7 +117,7 @@ static void mark_descendants(struct process *p, int n)
 		changed = 0;
 		for (int i = 0; i < n; i++)
 			for (int k = 0; !p[i].is_policys && k < n; k++)
-				if (p[k].is_policys && p[k].pid == p[i].parent)
+				if (p[k].is_policys && p[k].pid == p[i].is.parent)
 					p[i].is_policys = changed = 1;
 	}
 }
@@ -156,13 +137,14 @@ double ww_load_policies_s(int parent)
 				break;
 			p = more;
 		}
-		p[n] = process_of(atoi(e->d_name));
+		p[n] = (struct process){ .pid = atoi(e->d_name) };
+		p[n].is = ww_host_process(p[n].pid);
 		p[n].is_policys = is_shell(&p[n], parent);
 		n++;
 	}
 	mark_descendants(p, n);
 	for (int i = 0; i < n; i++)
-		s += p[i].is_policys ? p[i].s + p[i].ended_s : 0;
+		s += p[i].is_policys ? p[i].is.s + p[i].is.ended_s : 0;
 	if (d)
 		closedir(d);
 	free(p);
@@ -288,7 +270,7 @@ static int my_processes(const char *device)
 	for (struct dirent *e; d && (e = readdir(d));) {
 		int pid = isdigit((unsigned char)e->d_name[0]) && is_judges(e->d_name) ? atoi(e->d_name) : 0;
 		while (pid > 1 && pid != getpid())
-			pid = process_of(pid).parent;
+			pid = ww_host_process(pid).parent;
 		n += pid == getpid();
 	}
 	if (d)

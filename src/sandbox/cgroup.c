@@ -32,17 +32,6 @@ static int write_in(const char *dir, const char *name, const char *text)
 	return n == (ssize_t)strlen(text);
 }
 
-static size_t read_text(const char *path, char *text)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	size_t len = 0;
-	for (ssize_t n; fd >= 0 && len < TEXT_BYTES - 1 && (n = read(fd, text + len, TEXT_BYTES - 1 - len)) > 0;)
-		len += (size_t)n;
-	ww_fd_close(&fd);
-	text[len] = 0;
-	return len;
-}
-
 int ww_cgroup_find(const char *mounts, const char *groups, char *out)
 {
 	char group[PATH_MAX], root[PATH_MAX], at[PATH_MAX];
@@ -82,7 +71,7 @@ static int can_limit(const char *dir)
 	static char text[TEXT_BYTES];
 	if ((size_t)snprintf(path, sizeof(path), "%s/cgroup.subtree_control", dir) >= sizeof(path))
 		return 0;
-	(void)read_text(path, text);
+	(void)ww_fs_peek(AT_FDCWD, path, text, sizeof(text));
 	snprintf(path, sizeof(path), "%.*s/cgroup.procs", PATH_MAX - 20, dir);
 	return strstr(text, "memory") && access(dir, W_OK) == 0 && access(path, W_OK) == 0;
 }
@@ -90,8 +79,8 @@ static int can_limit(const char *dir)
 static void find_base(void)
 {
 	static char mounts[TEXT_BYTES], groups[TEXT_BYTES];
-	(void)read_text("/proc/self/mountinfo", mounts);
-	(void)read_text("/proc/self/cgroup", groups);
+	(void)ww_fs_peek(AT_FDCWD, "/proc/self/mountinfo", mounts, sizeof(mounts));
+	(void)ww_fs_peek(AT_FDCWD, "/proc/self/cgroup", groups, sizeof(groups));
 	if (!ww_cgroup_find(mounts, groups, base))
 		base[0] = 0;
 	if (*base && !can_limit(base)) {

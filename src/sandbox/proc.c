@@ -471,12 +471,7 @@ uint64_t ww_proc_memory_bytes(pid_t pid, int shared)
 {
 	char path[64], text[4096];
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	ssize_t n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[n > 0 ? n : 0] = 0;
+	(void)ww_fs_peek(AT_FDCWD, path, text, sizeof(text));
 	uint64_t bytes = (field_kib(text, "\nVmRSS:") + field_kib(text, "\nVmSwap:") + field_kib(text, "\nVmPTE:")) << 10;
 	if (!shared)
 		return bytes;

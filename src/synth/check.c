@@ -10,6 +10,7 @@
 #include "base/median.h"
 #include "base/target.h"
 #include "base/time.h"
+#include "host/machine.h"
 #include "synth/mark.h"
 #include "synth/redundant.h"
 
@@ -42,18 +43,8 @@ enum ww_rc ww_synth_reject(struct ww_synth_result *r, const char *reason, const 
 /* CPU-seconds of the worker and of the compilers that it has waited for. */
 static double worker_cpu_s(const struct ww_synth_checker *c)
 {
-	char path[64], text[1024], *p;
-	unsigned long ticks[4] = { 0 };
-	snprintf(path, sizeof(path), "/proc/%d/stat", c->ref ? (int)ww_ref_pid(c->ref) : 0);
-	FILE *f = fopen(path, "re");
-	size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
-	if (f)
-		fclose(f);
-	text[n] = 0;
-	if ((p = strrchr(text, ')')))
-		(void)!sscanf(p + 2, "%*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lu %lu %lu %lu", ticks, ticks + 1, ticks + 2,
-			ticks + 3);
-	return (double)(ticks[0] + ticks[1] + ticks[2] + ticks[3]) / (double)sysconf(_SC_CLK_TCK);
+	struct ww_host_process p = ww_host_process(c->ref ? (int)ww_ref_pid(c->ref) : 0);
+	return p.s + p.ended_s;
 }
 
 static struct ww_synth_cost cost_now(const struct ww_synth_checker *c)

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "judge_makers.h"
 
+#include <fcntl.h>
 #include <fts.h>
 #include <limits.h>
 #include <stdio.h>
@@ -24,12 +25,8 @@ enum { MAX_IDENTITY_BYTES = 4 << 20, CPUINFO_BYTES = 8192, MAX_PARTS = 8 };
 static void add_processor(struct ww_str *s)
 {
 	char text[CPUINFO_BYTES];
-	FILE *f = fopen("/proc/cpuinfo", "re");
-	size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
-	if (f)
-		fclose(f);
-	text[n] = 0;
 	static const char *const lines[] = { "model name", "flags" };
+	(void)ww_fs_peek(AT_FDCWD, "/proc/cpuinfo", text, sizeof(text));
 	for (size_t i = 0; i < WW_ARRAY_LEN(lines); i++) {
 		const char *at = strstr(text, lines[i]);
 		if (at)

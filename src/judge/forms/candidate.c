@@ -90,19 +90,6 @@ struct tree {
 	int shared; /* count shared anonymous memory too */
 };
 
-/* As much as fits: the kernel returns such lists a page at a time. */
-static size_t slurp(int dir, const char *name, char *text, size_t size)
-{
-	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
-	size_t len = 0;
-	for (ssize_t n; fd >= 0 && len < size - 1 && (n = read(fd, text + len, size - 1 - len)) > 0;)
-		len += (size_t)n;
-	if (fd >= 0)
-		close(fd);
-	text[len] = 0;
-	return len;
-}
-
 /* The state letter of a process or thread whose stat line this is. */
 static char state_of(const char *stat)
 {
@@ -119,7 +106,7 @@ static int lives(int dir)
 	DIR *d = tasks < 0 ? NULL : fdopendir(tasks);
 	for (struct dirent *e; !found && d && (e = readdir(d));) {
 		snprintf(path, sizeof(path), "%.20s/stat", e->d_name);
-		found = e->d_name[0] != '.' && slurp(dirfd(d), path, text, sizeof(text)) && !strchr("ZX", state_of(text));
+		found = e->d_name[0] != '.' && ww_fs_peek(dirfd(d), path, text, sizeof(text)) && !strchr("ZX", state_of(text));
 	}
 	if (d)
 		closedir(d);
@@ -134,7 +121,7 @@ static void walk_children(pid_t pid, int tasks, const char *thread, struct tree 
 	char path[64], *kids = malloc(CHILDREN_BYTES);
 	int used = 0, kid;
 	snprintf(path, sizeof(path), "%.20s/children", thread);
-	if (!kids || slurp(tasks, path, kids, CHILDREN_BYTES) == CHILDREN_BYTES - 1)
+	if (!kids || ww_fs_peek(tasks, path, kids, CHILDREN_BYTES) == CHILDREN_BYTES - 1)
 		t->processes += MAX_PROCESSES; /* more than anybody may have */
 	else
 		for (const char *p = kids; sscanf(p, "%d%n", &kid, &used) == 1; p += used)
@@ -176,7 +163,7 @@ static int all_stand(pid_t pid)
 	DIR *d = opendir(path);
 	for (struct dirent *e; stand && d && (e = readdir(d));) {
 		snprintf(path, sizeof(path), "%.20s/stat", e->d_name);
-		if (e->d_name[0] == '.' || !slurp(dirfd(d), path, text, sizeof(text)))
+		if (e->d_name[0] == '.' || !ww_fs_peek(dirfd(d), path, text, sizeof(text)))
 			continue;
 		stand = strchr("TtZX", state_of(text)) != NULL;
 	}

@@ -24,6 +24,7 @@
 #include "base/mem.h"
 #include "base/time.h"
 #include "base/target.h"
+#include "host/machine.h"
 #include "host/timed_call.h"
 #include "judge/forms/sampler.h"
 #include "judge/run/owned.h"
@@ -396,23 +397,13 @@ static enum ww_rc call(struct ww_runner *r, uint32_t op, const void *payload, si
 
 /* ---- Operations -------------------------------------------------------------------------------------------------- */
 
-/* Bytes that the kernel estimates to be available; without an estimate, no limit. */
-static double available_bytes(void)
-{
-	char line[128];
-	unsigned long long kib = 0;
-	FILE *f = fopen("/proc/meminfo", "re");
-	while (f && !kib && fgets(line, sizeof(line), f))
-		(void)!sscanf(line, "MemAvailable: %llu kB", &kib);
-	if (f)
-		fclose(f);
-	return kib ? (double)kib * 1024 : INFINITY;
-}
-
 /* cpu: 0 and the reason in *out where the plan's scratch does not fit beside everything else. */
 static int scratch_fits(const struct ww_runner *r, const struct ww_image *m, struct ww_run_result *out)
 {
-	double scratch = 0, left = available_bytes();
+	double scratch = 0;
+	uint64_t available; /* by the kernel's estimate; without one, no limit */
+	(void)ww_host_memory_bytes(&available);
+	double left = available ? (double)available : INFINITY;
 	for (uint32_t i = 0; i < m->n_buffers; i++)
 		if (ww_image_buffers(m)[i].role == WW_BUF_SCRATCH)
 			scratch += (double)ww_image_buffers(m)[i].bytes;
