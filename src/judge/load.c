@@ -26,6 +26,7 @@
 #include "host/pause.h"
 #include "base/fs.h"
 #include "base/lock.h"
+#include "base/mem.h"
 #include "base/time.h"
 
 #include <ctype.h>
@@ -125,18 +126,15 @@ static void mark_descendants(struct process *p, int n)
 double ww_load_policies_s(int parent)
 {
 	struct process *p = NULL;
-	int n = 0, room = 0;
+	int n = 0;
+	size_t cap = 0;
 	double s = 0;
 	DIR *d = ww_pausable_exists() ? opendir("/proc") : NULL;
 	for (struct dirent *e; n < PROCESSES_MAX && d && (e = readdir(d));) {
 		if (!isdigit((unsigned char)e->d_name[0]))
 			continue;
-		if (n == room) {
-			struct process *more = realloc(p, (size_t)(room = 2 * room + 256) * sizeof(*p));
-			if (!more)
-				break;
-			p = more;
-		}
+		if (!WW_GROW(p, &cap, n + 1))
+			break;
 		p[n] = (struct process){ .pid = atoi(e->d_name) };
 		p[n].is = ww_host_process(p[n].pid);
 		p[n].is_policys = is_shell(&p[n], parent);

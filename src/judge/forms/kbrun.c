@@ -50,7 +50,7 @@ int ww_kbrun_is(const char *dir)
 static enum ww_rc list(const char *run, struct entry **out, int *n, struct ww_err *err)
 {
 	struct entry *all = NULL, x;
-	int room = 0;
+	size_t cap = 0;
 	DIR *d = opendir(run);
 	*n = 0;
 	if (!d)
@@ -58,15 +58,10 @@ static enum ww_rc list(const char *run, struct entry **out, int *n, struct ww_er
 	for (struct dirent *e; (e = readdir(d)) && *n < MAX_ENTRIES;) {
 		if (!parse(e->d_name, &x))
 			continue;
-		if (*n == room) {
-			room = room ? 2 * room : 256;
-			struct entry *more = realloc(all, (size_t)room * sizeof(*all));
-			if (!more) {
-				free(all);
-				closedir(d);
-				return ww_nomem(err);
-			}
-			all = more;
+		if (!WW_GROW(all, &cap, *n + 1)) {
+			free(all);
+			closedir(d);
+			return ww_nomem(err);
 		}
 		all[(*n)++] = x;
 	}

@@ -23,14 +23,8 @@ static enum ww_rc add(struct ww_lent *l, struct ww_piece piece, struct ww_err *e
 		if (l->pieces[i].address < piece.address + piece.bytes &&
 			piece.address < l->pieces[i].address + l->pieces[i].bytes)
 			drop(l, i);
-	if (l->n == l->max) {
-		int max = l->max ? 2 * l->max : 64;
-		struct ww_piece *p = realloc(l->pieces, (size_t)max * sizeof(*p));
-		if (!p)
-			return ww_nomem(err);
-		l->pieces = p;
-		l->max = max;
-	}
+	if (!WW_GROW(l->pieces, &l->cap, l->n + 1))
+		return ww_nomem(err);
 	l->pieces[l->n++] = piece;
 	return WW_OK;
 }
@@ -84,9 +78,7 @@ enum ww_rc ww_lent_places(struct ww_lent *l, const int64_t *places, int n_places
 		struct ww_piece p = { places[words + 2 * i], places[words + 2 * i + 1], fds[i] };
 		if (p.address <= 0 || p.bytes <= 0 || p.bytes > MAX_BYTES || p.address > INT64_MAX - MAX_BYTES)
 			return WW_OK;
-		enum ww_rc rc = add(l, p, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(add(l, p, err));
 		fds[i] = -1;
 	}
 	json_t *list = json_array();

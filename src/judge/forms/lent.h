@@ -19,7 +19,8 @@ struct ww_piece {
 };
 struct ww_lent {
 	struct ww_piece *pieces;
-	int n, max;
+	int n;
+	size_t cap;
 };
 
 /* What a call of n outputs has said.  Takes the descriptors over: fds[i] becomes -1.  Then *where becomes the member

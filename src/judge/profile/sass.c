@@ -264,19 +264,15 @@ json_t *ww_sass_parse(const char *text, const char *symbol)
 	const char *end, *p = find_function(text, symbol, &end);
 	ww_auto_free struct instruction *all = NULL;
 	struct loop loop;
-	int n = 0, room = 0, lines;
+	size_t cap = 0;
+	int n = 0, lines;
 
 	for (; p && p < end && n < MAX_INSTRUCTIONS;) {
 		size_t length = strcspn(p, "\n");
 		struct instruction i;
 		if (read_line(p, length, &i)) {
-			if (n == room) {
-				room = room ? 2 * room : 1024;
-				struct instruction *bigger = realloc(all, (size_t)room * sizeof(*all));
-				if (!bigger)
-					return NULL;
-				all = bigger;
-			}
+			if (!WW_GROW(all, &cap, n + 1))
+				return NULL;
 			all[n++] = i;
 		}
 		p += length + (p[length] == '\n');

@@ -21,31 +21,17 @@ static void fill_guards(const struct ww_owned_buffer *b)
 	memset(b->map + b->offset_bytes + b->bytes, WW_RUN_GUARD_BYTE, behind(b));
 }
 
-static struct ww_owned_buffer *add(struct ww_owned *o)
-{
-	if (o->n == o->max) {
-		int max = o->max ? 2 * o->max : 16;
-		struct ww_owned_buffer *b = realloc(o->b, (size_t)max * sizeof(*b));
-		if (!b)
-			return NULL;
-		o->b = b;
-		o->max = max;
-	}
-	return &o->b[o->n];
-}
-
 enum ww_rc ww_owned_map(
 	struct ww_owned *o, const struct ww_run_bind *b, int fd, uint32_t role, uint32_t index, struct ww_err *err)
 {
-	struct ww_owned_buffer *to = add(o);
 	size_t map_bytes = (b->map_bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
-	if (!to)
+	if (!WW_GROW(o->b, &o->cap, o->n + 1))
 		return ww_nomem(err);
 	void *m = mmap(NULL, map_bytes ? map_bytes : PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (m == MAP_FAILED)
 		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot map a buffer of %llu bytes", (unsigned long long)b->map_bytes);
+	struct ww_owned_buffer *to = &o->b[o->n++];
 	*to = (struct ww_owned_buffer){ m, map_bytes ? map_bytes : PAGE, b->offset_bytes, b->bytes, role, index };
-	o->n++;
 	fill_guards(to);
 	return WW_OK;
 }

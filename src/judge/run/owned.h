@@ -18,7 +18,8 @@ struct ww_owned_buffer {
 };
 struct ww_owned {
 	struct ww_owned_buffer *b;
-	int n, max;
+	int n;
+	size_t cap;
 };
 
 /* Map the memory behind fd, which runner and judge share, and fill what is not the buffer with guard bytes.  `role` and

@@ -27,17 +27,9 @@ struct ww_wire_part *ww_wire_part(struct ww_wire_reply *r, enum ww_wire_kind kin
 	for (size_t i = r->n_parts; i-- > 0;)
 		if (r->parts[i].kind == kind && r->parts[i].index == index)
 			return &r->parts[i];
-	if (r->n_parts == WW_WIRE_PARTS_MAX) {
+	if (r->n_parts == WW_WIRE_PARTS_MAX || !WW_GROW(r->parts, &r->cap_parts, r->n_parts + 1)) {
 		r->too_long = 1;
 		return NULL;
-	}
-	if (!(r->n_parts & (r->n_parts - 1))) {
-		void *bigger = realloc(r->parts, (r->n_parts ? 2 * r->n_parts : 1) * sizeof(*r->parts));
-		if (!bigger) {
-			r->too_long = 1;
-			return NULL;
-		}
-		r->parts = bigger;
 	}
 	struct ww_wire_part *p = &r->parts[r->n_parts++];
 	*p = (struct ww_wire_part){ .kind = kind, .index = index };

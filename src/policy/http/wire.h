@@ -38,7 +38,7 @@ struct ww_wire_usage {
 /* A reply in the making. */
 struct ww_wire_reply {
 	struct ww_wire_part *parts;
-	size_t n_parts;
+	size_t n_parts, cap_parts;
 	size_t bytes; /* of all parts */
 	int too_long; /* beyond WW_WIRE_REPLY_MAX_BYTES: the rest was dropped */
 	int finished; /* the server reported why it stopped */
