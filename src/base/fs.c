@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { WALK_DEPTH = 64 };
+
 /* Errors that another path, or another file at this path, would not give. */
 static int is_fault_of_path(int e)
 {
@@ -88,6 +90,38 @@ int ww_fd_memfd(const char *name, const void *bytes, size_t n)
 	if (fd >= 0 && ww_fd_write_all(fd, bytes, n) < 0)
 		ww_fd_close(&fd);
 	return fd;
+}
+
+static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }
+static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+
+static enum ww_rc walk(const char *dir, int depth, enum ww_rc (*each)(void *, const char *, struct ww_err *), void *ctx,
+	struct ww_err *err)
+{
+	struct dirent **list = NULL;
+	char path[PATH_MAX];
+	struct stat st;
+	if (depth > WALK_DEPTH)
+		return ww_err_set(err, WW_ERR_LIMIT, "%s is nested too deeply", dir);
+	int n = scandir(dir, &list, visible, by_name);
+	enum ww_rc rc = n < 0 ? ww_err_errno(err, WW_ERR_IO, "cannot read %s", dir) : WW_OK;
+	for (int i = 0; i < n; i++) {
+		if (rc == WW_OK)
+			rc = ww_fs_join(path, dir, list[i]->d_name, err);
+		if (rc == WW_OK && lstat(path, &st) == 0)
+			rc = S_ISDIR(st.st_mode)  ? walk(path, depth + 1, each, ctx, err)
+				: S_ISREG(st.st_mode) ? each(ctx, path, err)
+									  : WW_OK;
+		free(list[i]);
+	}
+	free(list);
+	return rc;
+}
+
+enum ww_rc ww_fs_walk(
+	const char *dir, enum ww_rc (*each)(void *ctx, const char *path, struct ww_err *err), void *ctx, struct ww_err *err)
+{
+	return walk(dir, 0, each, ctx, err);
 }
 
 /* The kernel gives what it makes up a page at a time, so that one read is not enough. */

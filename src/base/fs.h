@@ -28,6 +28,10 @@ enum ww_rc ww_fs_open_own(int *fd, const char *path, int flags, struct ww_err *e
 /* As much of a small file (of /proc, say) as fits, as text: its bytes; 0, and "", where there is none.  dir as of
  * openat(2). */
 size_t ww_fs_peek(int dir, const char *name, char *text, size_t size);
+/* Every regular file below a directory, folder by folder in the order of names: each(ctx, path), until it fails. Hidden
+ * ones and links are passed over.  More than 64 folders in each other are WW_ERR_LIMIT. */
+enum ww_rc ww_fs_walk(const char *dir, enum ww_rc (*each)(void *ctx, const char *path, struct ww_err *err), void *ctx,
+	struct ww_err *err) WW_MUST_CHECK;
 int ww_fs_is_file(const char *path);
 int ww_fs_is_dir(const char *path);
 /* First of $PATH's directories that holds an executable `name`, into out (PATH_MAX bytes); 0 where there is none. */

@@ -6,14 +6,11 @@
 #include "episode/view.h"
 #include "task/held_out.h"
 
-#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { DEPTH_MAX = 16 };
 
 struct values {
 	int json, full, html, no_tokens;
@@ -55,33 +52,15 @@ static enum ww_rc visit_file(struct visit *w, const char *path, struct ww_err *e
 	return w->each(w, path, &e, err);
 }
 
-/* Every episode.jsonl below a directory, in the order of names. */
-static enum ww_rc visit_dir(struct visit *w, const char *dir, int depth, struct ww_err *err)
+static enum ww_rc visit_found(void *w, const char *path, struct ww_err *err)
 {
-	struct dirent **names;
-	int n = scandir(dir, &names, NULL, alphasort);
-	enum ww_rc rc = n < 0 ? ww_err_errno(err, WW_ERR_IO, "cannot read directory %s", dir) : WW_OK;
-	for (int i = 0; i < n; i++) {
-		char path[PATH_MAX];
-		const char *name = names[i]->d_name;
-		int skip = !strcmp(name, ".") || !strcmp(name, "..") || names[i]->d_type == DT_LNK;
-		if (rc == WW_OK && !skip)
-			rc = ww_fs_join(path, dir, name, err);
-		if (rc == WW_OK && !skip && !strcmp(name, "episode.jsonl"))
-			rc = visit_file(w, path, err);
-		else if (rc == WW_OK && !skip && depth < DEPTH_MAX && ww_fs_is_dir(path))
-			rc = visit_dir(w, path, depth + 1, err);
-		free(names[i]);
-	}
-	if (n >= 0)
-		free(names);
-	return rc;
+	return strcmp(strrchr(path, '/'), "/episode.jsonl") ? WW_OK : visit_file(w, path, err);
 }
 
 static enum ww_rc visit_all(struct visit *w, char **paths, int n, struct ww_err *err)
 {
 	for (int i = 0; i < n; i++)
-		WW_CHECK(ww_fs_is_dir(paths[i]) ? visit_dir(w, paths[i], 0, err) : visit_file(w, paths[i], err));
+		WW_CHECK(ww_fs_is_dir(paths[i]) ? ww_fs_walk(paths[i], visit_found, w, err) : visit_file(w, paths[i], err));
 	if (!w->found)
 		return ww_err_set(err, WW_ERR_USAGE, "no episode.jsonl below %s; name the output of a run", paths[0]);
 	return WW_OK;

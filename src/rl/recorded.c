@@ -7,14 +7,12 @@
 #include "judge/verdict.h"
 #include "task/held_out.h"
 
-#include <dirent.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-enum { DEPTH_MAX = 64, MIN_REWARD = -1, MAX_REWARD = 3 };
+enum { MIN_REWARD = -1, MAX_REWARD = 3 };
 
 /* A log-probability that a model can have given; one NaN makes NaN of all weights. */
 static int are_logprobs(const float *logp, size_t n)
@@ -179,29 +177,9 @@ static enum ww_rc read_one(const struct reader *r, const char *path, struct ww_e
 	return ww_err_wrap(err, "%s", path);
 }
 
-static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }
-static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
-
-static enum ww_rc read_tree(const struct reader *s, const char *dir, int depth, struct ww_err *err)
+static enum ww_rc read_found(void *ctx, const char *path, struct ww_err *err)
 {
-	struct dirent **list = NULL;
-	char path[PATH_MAX];
-	struct stat st;
-	int n = scandir(dir, &list, visible, by_name);
-	enum ww_rc rc = n < 0 ? ww_err_errno(err, WW_ERR_IO, "cannot read %s", dir) : WW_OK;
-	for (int i = 0; i < n; i++) {
-		if (rc == WW_OK)
-			rc = ww_fs_join(path, dir, list[i]->d_name, err);
-		if (rc == WW_OK && lstat(path, &st) == 0) {
-			if (S_ISDIR(st.st_mode) && depth < DEPTH_MAX)
-				rc = read_tree(s, path, depth + 1, err);
-			else if (S_ISREG(st.st_mode) && !strcmp(list[i]->d_name, "episode.jsonl"))
-				rc = read_one(s, path, err);
-		}
-		free(list[i]);
-	}
-	free(list);
-	return rc;
+	return strcmp(strrchr(path, '/'), "/episode.jsonl") ? WW_OK : read_one(ctx, path, err);
 }
 
 enum ww_rc ww_rl_recorded_read(
@@ -215,7 +193,7 @@ enum ww_rc ww_rl_recorded_read(
 	if (o->held_out)
 		WW_CHECK(ww_held_out_open(&r.held_out, o->held_out, o->interrupted, err));
 	while (rc == WW_OK && (part = ww_list_part(&paths, path, sizeof(path))) > 0)
-		rc = ww_fs_is_dir(path) ? read_tree(&r, path, 0, err) : read_one(&r, path, err);
+		rc = ww_fs_is_dir(path) ? ww_fs_walk(path, read_found, &r, err) : read_one(&r, path, err);
 	if (rc == WW_OK && part < 0)
 		rc = ww_err_set(err, WW_ERR_USAGE, "a path in the data is too long");
 	ww_held_out_free(r.held_out);

@@ -14,7 +14,6 @@
 #include "base/json.h"
 #include "nn/chat.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <glob.h>
 #include <limits.h>
@@ -22,10 +21,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define TOKENS_MAX ((int64_t)1 << 31)
-enum { FILE_MAX = 1 << 30, LINE_IDS_MAX = 1 << 24, DEPTH_MAX = 64 };
+enum { FILE_MAX = 1 << 30, LINE_IDS_MAX = 1 << 24 };
 
 struct reader {
 	const struct ww_data_opts *o;
@@ -322,45 +320,21 @@ out:
 	return rc;
 }
 
-static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }
-static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
-
-static enum ww_rc add_tree(struct reader *r, const char *dir, int depth)
-{
-	struct dirent **list = NULL;
-	char path[PATH_MAX];
-	struct stat st;
-	int n = scandir(dir, &list, visible, by_name);
-	enum ww_rc rc = n < 0 ? ww_err_errno(r->err, WW_ERR_IO, "cannot read %s", dir) : WW_OK;
-	if (rc == WW_OK && depth > DEPTH_MAX)
-		rc = ww_err_set(r->err, WW_ERR_LIMIT, "%s is nested too deeply", dir);
-	for (int i = 0; i < n; i++) {
-		if (rc == WW_OK)
-			rc = ww_fs_join(path, dir, list[i]->d_name, r->err);
-		if (rc == WW_OK && lstat(path, &st) == 0) {
-			if (S_ISDIR(st.st_mode))
-				rc = add_tree(r, path, depth + 1);
-			else if (S_ISREG(st.st_mode))
-				rc = add_file(r, path, 0);
-		}
-		free(list[i]);
-	}
-	free(list);
-	return rc;
-}
+static enum ww_rc add_found(void *ctx, const char *path, struct ww_err *err) { return add_file(ctx, path, 0); }
 
 static enum ww_rc add_path(struct reader *r, const char *path)
 {
 	glob_t g = { 0 };
 	enum ww_rc rc = WW_OK;
 	if (ww_fs_is_dir(path))
-		return add_tree(r, path, 0);
+		return ww_fs_walk(path, add_found, r, r->err);
 	if (ww_fs_is_file(path))
 		return add_file(r, path, 1);
 	if (glob(path, 0, NULL, &g) || !g.gl_pathc)
 		rc = ww_err_set(r->err, WW_ERR_USAGE, "no data: %s is no file, no directory, and matches nothing", path);
 	for (size_t i = 0; rc == WW_OK && i < g.gl_pathc; i++)
-		rc = ww_fs_is_dir(g.gl_pathv[i]) ? add_tree(r, g.gl_pathv[i], 0) : add_file(r, g.gl_pathv[i], 1);
+		rc = ww_fs_is_dir(g.gl_pathv[i]) ? ww_fs_walk(g.gl_pathv[i], add_found, r, r->err)
+										 : add_file(r, g.gl_pathv[i], 1);
 	globfree(&g);
 	return rc;
 }
