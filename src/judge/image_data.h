@@ -123,6 +123,8 @@ static inline const struct ww_image_macro *ww_image_macros(const struct ww_image
 {
 	return (const void *)((const char *)m + m->macros_at);
 }
+static inline int ww_has_bias(int epilogue) { return epilogue == WW_EPI_BIAS || epilogue == WW_EPI_BIAS_RELU; }
+
 static inline const char *ww_image_string(const struct ww_image *m, uint32_t at)
 {
 	return (const char *)m + m->strings_at + at;

@@ -40,8 +40,6 @@ static int check_epilogue(struct ww_check *c, int epilogue, long long workspace)
 	return 1;
 }
 
-static int has_bias(int epilogue) { return epilogue == WW_EPI_BIAS || epilogue == WW_EPI_BIAS_RELU; }
-
 /* ---- GEMM -------------------------------------------------------------------------------------------------------- */
 
 struct span {
@@ -133,7 +131,7 @@ int ww_check_gemm(struct ww_check *c, const struct ww_gemm *g)
 		!check_mat(c, "D", &g->d, g->m, g->n, g->batch, 1, &d) || !check_batches(c, g) || !check_gemm_c(c, g, d))
 		return 0;
 	WW_NEED(c, !meet(a, d) && !meet(b, d), "D overlaps A or B");
-	return !has_bias(g->epilogue) || check_bias(c, g->bias_buf, g->bias_offset_bytes, g->n, g->d.dtype, d);
+	return !ww_has_bias(g->epilogue) || check_bias(c, g->bias_buf, g->bias_offset_bytes, g->n, g->d.dtype, d);
 }
 
 /* ---- Convolution ------------------------------------------------------------------------------------------------- */
@@ -210,7 +208,7 @@ int ww_check_conv(struct ww_check *c, const struct ww_conv *v)
 		!check_conv_operand(c, "y", v, v->y_buf, v->y_offset_bytes, v->n, v->k, v->out, 1, &y))
 		return 0;
 	WW_NEED(c, !meet(x, y) && !meet(w, y), "y overlaps x or w");
-	return !has_bias(v->epilogue) || check_bias(c, v->bias_buf, v->bias_offset_bytes, v->k, v->dtype, y);
+	return !ww_has_bias(v->epilogue) || check_bias(c, v->bias_buf, v->bias_offset_bytes, v->k, v->dtype, y);
 }
 
 /* ---- Tensor maps ------------------------------------------------------------------------------------------------- */

@@ -58,8 +58,6 @@ static double launch_bytes(const struct ww_image *m, const struct ww_image_launc
 	return sum;
 }
 
-static int has_bias(int epilogue) { return epilogue == WW_EPI_BIAS || epilogue == WW_EPI_BIAS_RELU; }
-
 static double matrix_bytes(const struct ww_mat *x, long long rows, long long cols, long long batch)
 {
 	return (double)rows * (double)cols * ww_dtype_bytes(x->dtype) * (x->batch_stride ? (double)batch : 1);
@@ -73,7 +71,7 @@ static struct ww_work gemm_work(const struct ww_gemm *g)
 		matrix_bytes(&g->d, g->m, g->n, batch);
 	if (g->beta != 0)
 		w.bytes += matrix_bytes(&g->c, g->m, g->n, batch);
-	if (has_bias(g->epilogue))
+	if (ww_has_bias(g->epilogue))
 		w.bytes += (double)g->n * ww_dtype_bytes(g->d.dtype);
 	return w;
 }
@@ -88,7 +86,7 @@ static struct ww_work conv_work(const struct ww_conv *c)
 	}
 	double x = (double)c->n * (double)c->c * in, y = (double)c->n * (double)c->k * out;
 	double w = (double)c->c * (double)c->k / groups * volume;
-	struct ww_work r = { .bytes = (x + y + w + (has_bias(c->epilogue) ? (double)c->k : 0)) * item };
+	struct ww_work r = { .bytes = (x + y + w + (ww_has_bias(c->epilogue) ? (double)c->k : 0)) * item };
 	/* Each output element sums c/groups * volume products; transposed, each input element feeds k/groups * volume. */
 	r.flops = 2 * volume / groups * (c->transposed ? x * (double)c->k : y * (double)c->c);
 	return r;

@@ -14,6 +14,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { WW_EXEC_WHY = 480 };
 enum ww_exec_error {
@@ -28,6 +29,15 @@ struct ww_exec;
 struct ww_exec_kernel {
 	const char *kernel, *symbol;
 }; /* the plan's name, the binary's */
+
+/* The binary's name of a kernel: the plan's own where the list has none. */
+static inline const char *ww_exec_symbol(const struct ww_exec_kernel *kernels, int n, const char *name)
+{
+	for (int i = 0; i < n; i++)
+		if (!strcmp(kernels[i].kernel, name))
+			return kernels[i].symbol;
+	return name;
+}
 
 /* Load an image and its binary (cubin, or the path of a shared object on cpu).  The image must stay in memory as long
  * as the ww_exec.  threads: cpu target, worker threads to start; cuda: ignored.  cuda: the context that is current is

@@ -469,13 +469,14 @@ static void conv_plane(const struct conv_ctx *v, long long n, long long k)
 static void conv_node(const struct ww_conv *c, void *const *buffers, int thread, int threads)
 {
 	struct conv_ctx v = { .c = c };
-	int has_bias = c->epilogue == WW_EPI_BIAS || c->epilogue == WW_EPI_BIAS_RELU;
 	long long from, to;
 
 	v.x = (const float *)(const void *)((char *)buffers[c->x_buf] + c->x_offset_bytes);
 	v.w = (const float *)(const void *)((char *)buffers[c->w_buf] + c->w_offset_bytes);
 	v.y = (float *)(void *)((char *)buffers[c->y_buf] + c->y_offset_bytes);
-	v.bias = has_bias ? (const float *)(const void *)((char *)buffers[c->bias_buf] + c->bias_offset_bytes) : NULL;
+	v.bias = ww_has_bias(c->epilogue)
+		? (const float *)(const void *)((char *)buffers[c->bias_buf] + c->bias_offset_bytes)
+		: NULL;
 	grid_init(&v.gx, c, c->in, c->c);
 	grid_init(&v.gy, c, c->out, c->k);
 	taps_init(&v.t, c);
@@ -529,14 +530,6 @@ static int refuse(char *why, enum ww_exec_error e, const char *text)
 	return e;
 }
 
-static const char *symbol_of(const struct ww_exec_kernel *kernels, int n, const char *name)
-{
-	for (int i = 0; i < n; i++)
-		if (!strcmp(kernels[i].kernel, name))
-			return kernels[i].symbol;
-	return name;
-}
-
 static int find_kernels(struct ww_exec *e, const struct ww_exec_kernel *kernels, int n_kernels, char *why)
 {
 	const struct ww_image_node *nodes = ww_image_nodes(e->image);
@@ -544,7 +537,7 @@ static int find_kernels(struct ww_exec *e, const struct ww_exec_kernel *kernels,
 		if (nodes[i].kind != WW_NODE_LAUNCH)
 			continue;
 		const char *name = ww_image_string(e->image, nodes[i].launch.kernel);
-		*(void **)&e->kernels[i] = e->binary ? dlsym(e->binary, symbol_of(kernels, n_kernels, name)) : NULL;
+		*(void **)&e->kernels[i] = e->binary ? dlsym(e->binary, ww_exec_symbol(kernels, n_kernels, name)) : NULL;
 		if (!e->kernels[i]) {
 			snprintf(why, WW_EXEC_WHY, "kernels.c defines no function \"%.200s\"", name);
 			return WW_EXEC_REFUSED;

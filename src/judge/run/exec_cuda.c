@@ -208,14 +208,6 @@ static int check_shared(struct ww_exec *e, const struct ww_image_launch *l, CUfu
 	return r == CUDA_SUCCESS ? WW_EXEC_OK : fail(e, why, WW_EXEC_REFUSED, name, r);
 }
 
-static const char *symbol_of(const struct ww_exec_kernel *kernels, int n, const char *name)
-{
-	for (int i = 0; i < n; i++)
-		if (!strcmp(kernels[i].kernel, name))
-			return kernels[i].symbol;
-	return name;
-}
-
 static int load_launch(struct ww_exec *e, uint32_t node, const struct ww_exec_kernel *kernels, int n_kernels, char *why)
 {
 	const struct ww_image_launch *l = &ww_image_nodes(e->image)[node].launch;
@@ -223,7 +215,8 @@ static int load_launch(struct ww_exec *e, uint32_t node, const struct ww_exec_ke
 	CUfunction f;
 	int most = 0, threads = l->block[0] * l->block[1] * l->block[2];
 
-	if (!e->module || e->cu.cuModuleGetFunction(&f, e->module, symbol_of(kernels, n_kernels, name)) != CUDA_SUCCESS) {
+	if (!e->module ||
+		e->cu.cuModuleGetFunction(&f, e->module, ww_exec_symbol(kernels, n_kernels, name)) != CUDA_SUCCESS) {
 		snprintf(why, WW_EXEC_WHY, "kernels.cu defines no kernel \"%.200s\"", name);
 		return WW_EXEC_REFUSED;
 	}

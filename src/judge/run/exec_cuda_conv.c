@@ -384,8 +384,6 @@ static void dnn_choose(
 
 /* ---- Nodes ------------------------------------------------------------------------------------------------------- */
 
-static int has_bias(int epilogue) { return epilogue == WW_EPI_BIAS || epilogue == WW_EPI_BIAS_RELU; }
-
 static int has_relu(int epilogue) { return epilogue == WW_EPI_RELU || epilogue == WW_EPI_BIAS_RELU; }
 
 /* Descriptors for the calls that add the bias and the ReLU. */
@@ -455,7 +453,7 @@ int ww_dnn_issue(struct ww_dnn *t, const struct ww_dnn_conv *s, const struct ww_
 	if (!status)
 		status = dnn_execute(
 			t, s, at(buffers, c->x_buf, c->x_offset_bytes), at(buffers, c->w_buf, c->w_offset_bytes), y, workspace);
-	if (!status && has_bias(c->epilogue))
+	if (!status && ww_has_bias(c->epilogue))
 		status = t->cudnnAddTensor(
 			t->handle, one, s->bias, at(buffers, c->bias_buf, c->bias_offset_bytes), one, s->out, y);
 	if (!status && has_relu(c->epilogue))

@@ -173,8 +173,6 @@ static int lt_choose(struct ww_library *l, struct gemm_state *g, const struct ww
 	return ok;
 }
 
-static int has_bias(int epilogue) { return epilogue == WW_EPI_BIAS || epilogue == WW_EPI_BIAS_RELU; }
-
 static int load_gemm(struct ww_library *l, uint32_t node, size_t limit, size_t *workspace_bytes, char *why)
 {
 	static const int epilogues[] = { LT_EPI_DEFAULT, LT_EPI_BIAS, LT_EPI_RELU,
@@ -196,7 +194,7 @@ static int load_gemm(struct ww_library *l, uint32_t node, size_t limit, size_t *
 		!t->cublasLtMatmulDescSetAttribute(g->desc, LT_DESC_TRANSA, &ta, sizeof(ta)) &&
 		!t->cublasLtMatmulDescSetAttribute(g->desc, LT_DESC_TRANSB, &tb, sizeof(tb)) &&
 		!t->cublasLtMatmulDescSetAttribute(g->desc, LT_DESC_EPILOGUE, &epilogue, sizeof(epilogue)) &&
-		(!has_bias(q->epilogue) ||
+		(!ww_has_bias(q->epilogue) ||
 			!t->cublasLtMatmulDescSetAttribute(g->desc, LT_DESC_BIAS_POINTER, &bias, sizeof(bias))) &&
 		lt_layout(l, &g->a, &q->b, q->k, q->n, q->batch) && lt_layout(l, &g->b, &q->a, q->m, q->k, q->batch) &&
 		lt_layout(l, &g->c, c, q->m, q->n, q->batch) && lt_layout(l, &g->d, &q->d, q->m, q->n, q->batch) &&
@@ -218,7 +216,7 @@ static int issue_gemm(struct ww_library *l, uint32_t node, void *const *buffers,
 	float alpha = (float)q->alpha, beta = (float)q->beta;
 	int f64 = q->d.dtype == WW_F64, status = 0;
 
-	if (has_bias(q->epilogue)) {
+	if (ww_has_bias(q->epilogue)) {
 		const void *bias = at(buffers, q->bias_buf, q->bias_offset_bytes);
 		status = l->lt.cublasLtMatmulDescSetAttribute(g->desc, LT_DESC_BIAS_POINTER, &bias, sizeof(bias));
 	}
