@@ -336,16 +336,6 @@ static int is_in_place(const json_t *node)
 	return end > op && end[-1] == '_';
 }
 
-static int is_param(const json_t *graph, const char *name)
-{
-	const json_t *p;
-	size_t i;
-	json_array_foreach(json_object_get(graph, "params"), i, p)
-		if (!strcmp(ww_json_str(p, "name", ""), name))
-			return 1;
-	return 0;
-}
-
 /* 1 where nobody reads what the node computes.  A node that works in place may also change a tensor that has another
  * name, the base of a view say; it counts as dead only where it changes a buffer that no other node refers to. */
 static int is_dead(const json_t *graph, const json_t *node, const json_t *uses)
@@ -353,7 +343,8 @@ static int is_dead(const json_t *graph, const json_t *node, const json_t *uses)
 	const char *changed = ww_json_str(json_array_get(json_object_get(node, "args"), 0), "ref", "");
 	if (ww_json_int(uses, ww_json_str(node, "name", "?"), 0))
 		return 0;
-	return !is_in_place(node) || (is_param(graph, changed) && ww_json_int(uses, changed, 0) == 1);
+	return !is_in_place(node) ||
+		(ww_json_named(json_object_get(graph, "params"), changed) && ww_json_int(uses, changed, 0) == 1);
 }
 
 /* The nodes that are left out, as an object of their names.  It begins with the last node, since a node that only dead

@@ -249,6 +249,16 @@ int ww_json_bool(const json_t *obj, const char *key, int def)
 	return json_is_boolean(v) ? json_is_true(v) : def;
 }
 
+const json_t *ww_json_named(const json_t *list, const char *name)
+{
+	const json_t *o;
+	size_t i;
+	json_array_foreach(list, i, o)
+		if (!strcmp(ww_json_str(o, "name", ""), name))
+			return o;
+	return NULL;
+}
+
 json_t *ww_json_real(double v)
 {
 	if (isnan(v))

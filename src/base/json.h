@@ -41,6 +41,9 @@ int64_t ww_json_int(const json_t *obj, const char *key, int64_t def);
 double ww_json_num(const json_t *obj, const char *key, double def);
 int ww_json_bool(const json_t *obj, const char *key, int def);
 
+/* The first object of an array whose member "name" is this; NULL where there is none. */
+const json_t *ww_json_named(const json_t *list, const char *name);
+
 /* JSON has no NaN and no infinity: numbers go in as themselves when finite, else as the strings "nan", "inf", "-inf",
  * and come back out of either. */
 json_t *ww_json_real(double v);

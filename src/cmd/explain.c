@@ -96,16 +96,6 @@ static double all_bytes(const json_t *kernels, const char *name)
 	return sum;
 }
 
-static const json_t *by_name(const json_t *list, const char *name)
-{
-	size_t i;
-	json_t *o;
-	json_array_foreach((json_t *)list, i, o)
-		if (!strcmp(ww_json_str(o, "name", ""), name))
-			return o;
-	return NULL;
-}
-
 /* Sum of member `key` over the rows of `list` that the kernel's operators name; an operator that is not in the list
  * costs nothing. */
 static double sum_of(const json_t *kernels, const json_t *kernel, const json_t *list, const char *key)
@@ -114,7 +104,7 @@ static double sum_of(const json_t *kernels, const json_t *kernel, const json_t *
 	json_t *n;
 	double sum = 0;
 	json_array_foreach(json_object_get(kernel, "nodes"), j, n) {
-		const json_t *row = by_name(list, json_string_value(n));
+		const json_t *row = ww_json_named(list, json_string_value(n));
 		double v = row ? ww_json_num(row, key, 0) : 0, all = all_bytes(kernels, json_string_value(n));
 		sum += isfinite(v) && all > 0 ? v * ww_json_num(kernel, "bytes", 0) / all : 0;
 	}

@@ -233,15 +233,12 @@ static json_int_t scratch_offset(const struct ww_image *m, int buf)
 /* [dtype, sizes, offset, strides of the graph where they are not row-major] of an operator's result. */
 static json_t *place_of(const struct ww_export *x, const char *name, int buf)
 {
-	const json_t *form = NULL, *row;
+	const json_t *row = ww_json_named(json_object_get(x->graph, "nodes"), name);
+	const json_t *form = json_array_get(json_object_get(row, "out"), 0);
 	json_int_t step = 1;
 	int row_major = 1;
-	size_t i;
-	json_array_foreach(json_object_get(x->graph, "nodes"), i, row)
-		if (!strcmp(ww_json_str(row, "name", ""), name))
-			form = json_array_get(json_object_get(row, "out"), 0);
 	const json_t *sizes = json_object_get(form, "sizes"), *strides = json_object_get(form, "strides");
-	for (i = json_array_size(sizes); i-- > 0;) {
+	for (size_t i = json_array_size(sizes); i-- > 0;) {
 		row_major &= json_integer_value(json_array_get(strides, i)) == step;
 		step *= json_integer_value(json_array_get(sizes, i));
 	}
