@@ -11,6 +11,8 @@ uint64_t ww_now_ns(void)
 
 double ww_seconds_since(uint64_t start_ns) { return (double)(ww_now_ns() - start_ns) * 1e-9; }
 
+uint64_t ww_deadline_ns(double seconds) { return ww_now_ns() + (uint64_t)(seconds * 1e9); }
+
 void ww_utc_text(char out[21])
 {
 	time_t now = time(NULL);

@@ -154,7 +154,7 @@ static void end_turn(const struct ww_export_turn *turn, struct ww_str *said)
 static enum ww_rc read_all(struct ww_export_python *p, const struct ww_export_turn *turn,
 	const volatile int *interrupted, struct ww_str *s, struct ww_err *err)
 {
-	uint64_t end = ww_now_ns() + (uint64_t)LIMIT_S * 1000000000u;
+	uint64_t end = ww_deadline_ns(LIMIT_S);
 	for (;;) {
 		char byte;
 		enum ww_rc rc = ww_fd_read(p->out, &byte, 1, ww_now_ns() + 200000000u, err);
@@ -181,7 +181,7 @@ enum ww_rc ww_export_python_run(struct ww_export_python *p, const char *line, co
 {
 	struct ww_err ended = WW_ERR_INIT; /* then its output says why */
 	*status = 0;
-	(void)!ww_fd_write(p->in, line, strlen(line), ww_now_ns() + (uint64_t)LIMIT_S * 1000000000u, &ended);
+	(void)!ww_fd_write(p->in, line, strlen(line), ww_deadline_ns(LIMIT_S), &ended);
 	WW_CHECK(read_all(p, turn, interrupted, out, err));
 	while (waitpid(p->pid, status, 0) < 0 && errno == EINTR)
 		;

@@ -37,12 +37,10 @@ struct ww_zygote {
 	struct ww_zygote_ready ready;
 };
 
-static uint64_t deadline_in(double s) { return ww_now_ns() + (uint64_t)(s * 1e9); }
-
 /* An interruption ends the wait, not the job: the caller then closes the zygote, which ends the job. */
 static enum ww_rc wait_read(const struct ww_zygote *z, int fd, void *out, size_t n, double limit_s, struct ww_err *err)
 {
-	uint64_t deadline = deadline_in(limit_s);
+	uint64_t deadline = ww_deadline_ns(limit_s);
 	while (z->interrupted) {
 		struct pollfd p = { .fd = fd, .events = POLLIN };
 		if (*z->interrupted)

@@ -14,8 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-uint64_t ww_ref_deadline(double seconds) { return ww_now_ns() + (uint64_t)(seconds * 1e9); }
-
 static enum ww_rc answered_error(const json_t *body, struct ww_err *err)
 {
 	const json_t *e = json_object_get(body, "error");
@@ -58,7 +56,7 @@ enum ww_rc ww_ref_ask_fds(struct ww_ref *r, json_t *q, const int *sent, int n_se
 {
 	enum ww_rc rc = WW_OK;
 	int *got = NULL, n = 0;
-	uint64_t start = ww_now_ns(), by = ww_ref_deadline(seconds);
+	uint64_t start = ww_now_ns(), by = ww_deadline_ns(seconds);
 	*body = NULL;
 	if (!q)
 		return ww_nomem(err);

@@ -32,6 +32,5 @@ void ww_ref_drop_fds(int **fds, int *n);
 enum ww_rc ww_ref_check_answer(struct ww_ref *r, json_t **body, struct ww_err *err) WW_MUST_CHECK;
 /* After reading an answer: release it; members that were missing mean that the worker is not ours any more. */
 enum ww_rc ww_ref_finish(struct ww_ref *r, json_t *body, enum ww_rc rc, struct ww_err *err) WW_MUST_CHECK;
-uint64_t ww_ref_deadline(double seconds);
 /* A request that carries a task: its text, name, id, and the files that belong to it; NULL: out of memory. */
 json_t *ww_ref_task_request(const char *what_for, const struct ww_task *task);

@@ -107,7 +107,7 @@ static enum ww_rc run(const char *python, const char *script, const char *dir, s
 	*strrchr(bridge, '/') = 0;
 	WW_TRY(ww_tmpdir_new(&own, "bytecode", err));
 	WW_TRY(ww_proc_spawn(&p, &o, err));
-	WW_TRY(ww_proc_wait(&p, ww_now_ns() + LIMIT_S * 1000000000ull, &status, err));
+	WW_TRY(ww_proc_wait(&p, ww_deadline_ns(LIMIT_S), &status, err));
 	if (status)
 		rc = ww_err_set(err, WW_ERR_MISSING, "importing PyTorch failed");
 out:

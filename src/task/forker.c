@@ -37,14 +37,12 @@ struct ww_forker {
 	char *caches;
 };
 
-static uint64_t deadline(double seconds) { return ww_now_ns() + (uint64_t)(seconds * 1e9); }
-
 /* One answer; what it brought is in *fd where it is a descriptor. */
 static enum ww_rc answer(struct ww_forker *f, double seconds, int *fd, struct ww_err *err)
 {
 	json_auto_t *body = NULL;
 	int *fds = NULL, n = 0;
-	WW_CHECK(ww_worker_receive(&f->process, &body, &fds, &n, deadline(seconds), err));
+	WW_CHECK(ww_worker_receive(&f->process, &body, &fds, &n, ww_deadline_ns(seconds), err));
 	*fd = n == 1 ? fds[0] : -1;
 	for (int i = 0; n != 1 && i < n; i++)
 		close(fds[i]);
@@ -95,7 +93,7 @@ enum ww_rc ww_forker_import(struct ww_forker *f, struct ww_err *err)
 	WW_LOCKED(&f->lock);
 	if (f->exports)
 		return WW_OK;
-	WW_CHECK(ww_worker_send(&f->process, q, NULL, 0, deadline(FORK_S), err));
+	WW_CHECK(ww_worker_send(&f->process, q, NULL, 0, ww_deadline_ns(FORK_S), err));
 	WW_CHECK(answer(f, START_S, &none, err));
 	ww_fd_close(&none);
 	f->exports = 1;
@@ -151,7 +149,7 @@ static enum ww_rc order(struct ww_forker *f, const char *cache_dir, uint64_t max
 	json_auto_t *q = json_pack("{s:s, s:s, s:s, s:I}", "request", "fork", "caches", f->caches, "cache",
 		cache_dir ? cache_dir : "", "data_bytes", (json_int_t)(max_bytes & INT64_MAX));
 	WW_LOCKED(&f->lock);
-	enum ww_rc rc = ww_worker_send(&f->process, q, fds, 3, deadline(FORK_S), err);
+	enum ww_rc rc = ww_worker_send(&f->process, q, fds, 3, ww_deadline_ns(FORK_S), err);
 	return rc == WW_OK ? answer(f, FORK_S, pidfd, err) : rc;
 }
 

@@ -69,7 +69,7 @@ static enum ww_rc say_hello(struct ww_ref *r, struct ww_err *err)
 		r->opts.bandwidth, "one_compiler", r->opts.one_compiler, "pool_bytes", (json_int_t)r->opts.pool_bytes,
 		"pool_share", r->opts.pool_share, "cache_dir", r->cache_dir ? r->cache_dir : r->worker.dir.path);
 	WW_CHECK(q ? WW_OK : ww_nomem(err));
-	r->greeting_deadline_ns = ww_ref_deadline(START_S);
+	r->greeting_deadline_ns = ww_deadline_ns(START_S);
 	WW_CHECK(ww_worker_send(&r->worker, q, NULL, 0, r->greeting_deadline_ns, err));
 	r->greeting = 1;
 	return WW_OK;
@@ -172,7 +172,7 @@ void ww_ref_close(struct ww_ref *r)
 	struct ww_err ignored = WW_ERR_INIT;
 	json_t *body = NULL, *q = json_pack("{s:s}", "request", "quit");
 	int *fds = NULL, n = 0;
-	uint64_t by = ww_ref_deadline(QUIT_S);
+	uint64_t by = ww_deadline_ns(QUIT_S);
 	if (q && !r->worker.dead && !r->armed && !r->compiling && (r->hello || r->opts.text_only) &&
 		ww_worker_send(&r->worker, q, NULL, 0, by, &ignored) == WW_OK)
 		(void)!ww_worker_receive(&r->worker, &body, &fds, &n, by, &ignored);
@@ -432,7 +432,7 @@ enum ww_rc ww_ref_compile_ahead(struct ww_ref *r, enum ww_baseline which, struct
 	json_auto_t *q = json_pack("{s:s, s:s}", "request", "compile_ahead", "which", ww_baseline_name(which));
 	WW_CHECK(q ? WW_OK : ww_nomem(err));
 	WW_CHECK(ww_ref_await(r, err));
-	r->compiling_deadline_ns = ww_ref_deadline(compile_s(r));
+	r->compiling_deadline_ns = ww_deadline_ns(compile_s(r));
 	WW_CHECK(ww_worker_send(&r->worker, q, NULL, 0, r->compiling_deadline_ns, err));
 	r->compiling = 1;
 	return WW_OK;
@@ -568,7 +568,7 @@ static enum ww_rc arm(struct ww_ref *r, json_t *q, struct ww_err *err)
 	WW_BUG(r->armed);
 	if (!q || pipe2(go, O_CLOEXEC) < 0 || pipe2(done, O_CLOEXEC) < 0)
 		WW_TRY(ww_err_errno(err, WW_ERR_SYSTEM, "cannot make pipes for a baseline"));
-	r->armed_deadline_ns = ww_ref_deadline(request_s(r));
+	r->armed_deadline_ns = ww_deadline_ns(request_s(r));
 	WW_TRY(ww_worker_send(&r->worker, q, (int[]){ go[0], done[1] }, 2, r->armed_deadline_ns, err));
 	r->armed = 1;
 	r->go_fd = go[1];
@@ -649,7 +649,7 @@ int ww_ref_quiet(const struct ww_ref *r) { return ww_threads_asleep(r->worker.pr
 void ww_ref_settle(const struct ww_ref *r)
 {
 	static const struct timespec pause = { 0, 50000 };
-	for (uint64_t by = ww_ref_deadline(SETTLE_S); !ww_ref_quiet(r) && ww_now_ns() < by;)
+	for (uint64_t by = ww_deadline_ns(SETTLE_S); !ww_ref_quiet(r) && ww_now_ns() < by;)
 		nanosleep(&pause, NULL);
 }
 

@@ -62,7 +62,7 @@ static enum ww_rc take_tree(struct ww_shell *s, struct ww_err *err)
 {
 	char line[256] = "";
 	int got = 0;
-	if (ww_fd_wait(s->proc.fd, POLLIN, ww_now_ns() + (uint64_t)(start_limit_s * 1e9), err) != WW_OK ||
+	if (ww_fd_wait(s->proc.fd, POLLIN, ww_deadline_ns(start_limit_s), err) != WW_OK ||
 		ww_fdpass_receive(s->proc.fd, line, sizeof(line), &s->tree.dirfd, 1, &got, 0) != (ssize_t)sizeof(line))
 		return ww_err_set(err, WW_ERR_WORKER, "the shell's sandbox did not start");
 	line[sizeof(line) - 1] = 0;
@@ -141,7 +141,7 @@ static enum ww_rc answer_call(struct ww_shell *s, size_t n, uint64_t deadline, s
 	if (s->on_call)
 		WW_CHECK(s->on_call(s->on_call_ctx, words, &text, &code, err));
 	struct ww_shell_ask q = { WW_SHELL_ANSWER, code, 0, (uint32_t)text.len };
-	deadline = ww_now_ns() + (uint64_t)(slack_s * 1e9);
+	deadline = ww_deadline_ns(slack_s);
 	WW_CHECK(ww_fd_write(s->proc.fd, &q, sizeof(q), deadline, err));
 	return ww_fd_write(s->proc.fd, text.p, text.len, deadline, err);
 }
@@ -194,7 +194,7 @@ static void add_end(struct ww_shell *s, struct ww_err *err)
 static enum ww_rc ask(struct ww_shell *s, enum ww_shell_op op, unsigned id, const struct ww_str *text, double timeout_s,
 	struct ww_shell_answer *a, struct ww_err *err)
 {
-	uint64_t deadline = ww_now_ns() + (uint64_t)((timeout_s + slack_s) * 1e9);
+	uint64_t deadline = ww_deadline_ns(timeout_s + slack_s);
 	enum ww_rc rc;
 	memset(a, 0, sizeof(*a));
 	ww_str_init(&a->out, WW_SHELL_OUT_MAX + 256);

@@ -46,8 +46,6 @@ struct ww_candidates {
 	struct ww_copies *copies; /* cpu */
 };
 
-static uint64_t deadline_in(double s) { return ww_now_ns() + (uint64_t)(s * 1e9); }
-
 /* Wait for the forking process.  It runs our code only, so a deadline is the only check. */
 static enum ww_rc wait_until(void *ctx, short events, struct ww_err *err)
 {
@@ -67,7 +65,7 @@ static enum ww_rc greeting(struct ww_candidates *z, struct ww_err *err)
 {
 	json_auto_t *body = NULL;
 	int n_fds;
-	struct patience p = { z->proc.fd, deadline_in(START_LIMIT_S) };
+	struct patience p = { z->proc.fd, ww_deadline_ns(START_LIMIT_S) };
 	enum ww_rc rc = ww_frames_receive(&(struct ww_frames){ z->proc.fd, wait_until, &p }, &body, NULL, 0, &n_fds, err);
 	if (rc == WW_OK && !json_is_true(json_object_get(body, "ok")))
 		rc = ww_err_set(err, WW_ERR_MISSING, "%.600s",
@@ -190,7 +188,7 @@ static enum ww_rc order(struct ww_candidates *z, unsigned what, const struct ww_
 	WW_LOCKED(&z->lock);
 	for (int attempt = 0; attempt < 2 && rc != WW_OK; attempt++) {
 		rc = attempt || !ww_proc_alive(&z->proc) ? start(z, err) : WW_OK;
-		struct patience p = { z->proc.fd, deadline_in(FORK_LIMIT_S) };
+		struct patience p = { z->proc.fd, ww_deadline_ns(FORK_LIMIT_S) };
 		if (rc == WW_OK)
 			rc = ww_frames_send(&(struct ww_frames){ z->proc.fd, wait_until, &p }, q, fds, 3, err);
 	}

@@ -328,7 +328,7 @@ static int find_tool(char *out)
 /* What the process writes to its stderr, until it ends or a limit is reached. */
 static enum ww_rc read_all(struct ww_proc *p, struct ww_str *out, struct ww_err *err)
 {
-	uint64_t deadline = ww_now_ns() + MAX_SECONDS * 1000000000ull;
+	uint64_t deadline = ww_deadline_ns(MAX_SECONDS);
 	char part[65536];
 	for (;;) {
 		uint64_t now = ww_now_ns();

@@ -152,7 +152,7 @@ void ww_runner_end(struct ww_runner *r, double limit_s)
 		return;
 	ww_fd_close(&r->proc.fd);
 	if (r->proc.pid)
-		(void)!ww_proc_wait(&r->proc, ww_now_ns() + (uint64_t)(limit_s * 1e9), &status, &ignored);
+		(void)!ww_proc_wait(&r->proc, ww_deadline_ns(limit_s), &status, &ignored);
 	ww_runner_free(r);
 }
 
@@ -193,8 +193,7 @@ enum ww_rc ww_runner_facts(struct ww_runner *r, struct ww_run_facts *facts, stru
 		struct ww_run_facts f;
 	} both;
 	struct ww_run_head h;
-	enum ww_rc rc = ww_run_recv(
-		r->proc.fd, &h, &both, sizeof(both), NULL, 0, ww_now_ns() + START_LIMIT_S * 1000000000ull, err);
+	enum ww_rc rc = ww_run_recv(r->proc.fd, &h, &both, sizeof(both), NULL, 0, ww_deadline_ns(START_LIMIT_S), err);
 
 	if (rc != WW_OK) {
 		r->usable = 0;
