@@ -191,12 +191,6 @@ out:
 
 /* ---- The process that forks -------------------------------------------------------------------------------------- */
 
-static int fail(const struct ww_err *err)
-{
-	dprintf(2, "%s\n", err->msg);
-	return 126;
-}
-
 int ww_workers_main(int argc, char **argv)
 {
 	enum { CACHES_AT, ROOTS_AT, TARGET_AT, COMPILES_AT, CODE_AT, PYTHON_AT, BRIDGE_AT, WORKER_AT, N };
@@ -207,25 +201,19 @@ int ww_workers_main(int argc, char **argv)
 		return 126;
 	int cuda = !strcmp(argv[TARGET_AT], "cuda");
 	if (ww_surroundings_add_program(&s, argv[PYTHON_AT], cuda, &err) != WW_OK)
-		return fail(&err);
+		return ww_surroundings_fail(&err);
 	ww_surroundings_add(&s, argv[BRIDGE_AT], WW_BIND_READ);
 	ww_surroundings_add(&s, argv[WORKER_AT], WW_BIND_READ);
 	ww_surroundings_add(&s, argv[CODE_AT], WW_BIND_READ);
 	ww_surroundings_add_list(&s, argv[ROOTS_AT], WW_BIND_READ);
 	ww_surroundings_add(&s, argv[CACHES_AT], WW_BIND_WRITE);
 	if (ww_surroundings_enter(&s, cuda, 1 << 20, FILTER_FD, &err) != WW_OK)
-		return fail(&err);
+		return ww_surroundings_fail(&err);
 	ww_surroundings_environment("/tmp", cuda);
-	char option[PATH_MAX + 32];
-	const char *args[13] = { argv[PYTHON_AT], "-I", "-u" };
-	int n = 3 + ww_bytecode_args(argv[CODE_AT], args + 3, option);
-	const char *const more[] = { argv[WORKER_AT], "--fd", "3", "--fork", argv[TARGET_AT],
+	const char *const args[] = { argv[WORKER_AT], "--fd", "3", "--fork", argv[TARGET_AT],
 		!strcmp(argv[COMPILES_AT], "compiles")      ? "--compiles"
 			: !strcmp(argv[COMPILES_AT], "exports") ? "--exports"
-													: NULL };
-	for (size_t i = 0; i < WW_ARRAY_LEN(more); i++)
-		args[n++] = more[i];
-	execv(argv[PYTHON_AT], (char **)args);
-	perror(argv[PYTHON_AT]);
-	_exit(127);
+													: NULL,
+		NULL };
+	ww_surroundings_python(argv[PYTHON_AT], argv[CODE_AT], args);
 }

@@ -1,6 +1,7 @@
 #include "task/surroundings.h"
 
 #include "host/recycle.h"
+#include "task/bytecode.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -185,4 +186,24 @@ void ww_surroundings_environment(const char *tmp, int cuda)
 		setenv(fixed[i][0], fixed[i][1], 1);
 	for (size_t i = 0; !cuda && i < WW_ARRAY_LEN(ww_recycle_env); i++)
 		setenv(ww_recycle_env[i][0], ww_recycle_env[i][1], 1);
+}
+
+void ww_surroundings_python(const char *python, const char *code, const char *const *args)
+{
+	char option[PATH_MAX + 32];
+	const char *all[16] = { python, "-I", "-u" };
+	int n = 3 + ww_bytecode_args(code, all + 3, option);
+	for (; *args; args++) {
+		WW_BUG(n + 1 >= (int)WW_ARRAY_LEN(all));
+		all[n++] = *args;
+	}
+	execv(python, (char **)all);
+	perror(python);
+	_exit(127);
+}
+
+int ww_surroundings_fail(const struct ww_err *err)
+{
+	dprintf(2, "%s\n", err->msg);
+	return 126;
 }

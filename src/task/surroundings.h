@@ -35,3 +35,9 @@ enum ww_rc ww_surroundings_enter(
 /* Replace this process's environment by one made from nothing: how to find programs, libraries and the GPU; HOME and
  * TMPDIR are `tmp`.  What could change PyTorch's behaviour (PYTHON*, TORCH_*, OMP_*) and keys stay outside. */
 void ww_surroundings_environment(const char *tmp, int cuda);
+
+/* Become this Python, which reads its modules' bytecode from `code` ("": from nowhere), with `args` (ends with NULL)
+ * behind its own options. */
+void ww_surroundings_python(const char *python, const char *code, const char *const *args) __attribute__((noreturn));
+/* Say why the process ends before that: its exit code. */
+int ww_surroundings_fail(const struct ww_err *err);

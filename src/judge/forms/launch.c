@@ -16,14 +16,11 @@
 #include "base/fs.h"
 #include "sandbox/proc.h"
 #include "sandbox/sandbox.h"
-#include "task/bytecode.h"
 #include "task/surroundings.h"
 
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { FILTER_FD = 4 };
 
@@ -40,12 +37,6 @@ static void set_environment(int cuda)
 		setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", 1); /* memory that can be lent (lent.h) */
 }
 
-static int fail(const struct ww_err *err)
-{
-	dprintf(2, "%s\n", err->msg);
-	return 126;
-}
-
 int ww_candidates_main(int argc, char **argv)
 {
 	static struct ww_surroundings s;
@@ -60,14 +51,7 @@ int ww_candidates_main(int argc, char **argv)
 	if (ww_surroundings_add_program(&s, argv[0], cuda, &err) != WW_OK ||
 		ww_fs_join(script, argv[1], "candidate.py", &err) != WW_OK ||
 		ww_surroundings_enter(&s, cuda, 0, FILTER_FD, &err) != WW_OK)
-		return fail(&err);
+		return ww_surroundings_fail(&err);
 	set_environment(cuda);
-	char option[PATH_MAX + 32];
-	const char *args[8] = { argv[0], "-I", "-u" };
-	int n = 3 + ww_bytecode_args(argv[3], args + 3, option);
-	args[n] = script;
-	args[n + 1] = argv[2];
-	execv(argv[0], (char **)args);
-	perror(argv[0]);
-	_exit(127);
+	ww_surroundings_python(argv[0], argv[3], (const char *const[]){ script, argv[2], NULL });
 }
