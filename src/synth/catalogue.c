@@ -200,6 +200,14 @@ void sy_apply(
 	settle(c, op, x, out);
 }
 
+struct val sy_branch(struct ww_comp *c, const struct val *x, const char *base)
+{
+	struct val v = *x;
+	sy_variable(c, v.name, base);
+	sy_line(c, "%s = %s", v.name, x->name);
+	return v;
+}
+
 void sy_assign(
 	struct ww_comp *c, struct val *x, const struct ww_synth_type *out, double more, double flops, const char *fmt, ...)
 {

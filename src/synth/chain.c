@@ -202,15 +202,6 @@ static void keeping(const struct ww_comp *c, double w[WW_SYNTH_CATEGORIES])
 			w[i] = 0;
 }
 
-/* A copy of x under another name, for a branch of its own. */
-static struct val branch(struct ww_comp *c, const struct val *x, const char *base)
-{
-	struct val v = *x;
-	sy_variable(c, v.name, base);
-	sy_line(c, "%s = %s", v.name, x->name);
-	return v;
-}
-
 /* x = x + identity, with a projection where the widths differ. */
 static int add_identity(struct ww_comp *c, struct val *x, struct val *identity)
 {
@@ -244,7 +235,7 @@ static int residual(struct ww_comp *c, int n, const struct ww_synth_op *first, s
 	double w[WW_SYNTH_CATEGORIES];
 	if (!sy_is_float(x) || x->t.rank < 2)
 		return 0;
-	struct val identity = branch(c, x, "identity");
+	struct val identity = sy_branch(c, x, "identity");
 	if (!sy_try_op(c, first, x))
 		return 0;
 	keeping(c, w);
@@ -299,7 +290,7 @@ static int branching(struct ww_comp *c, int n, const struct ww_synth_op *first, 
 	double w[WW_SYNTH_CATEGORIES];
 	int left = n - 1 > 2 ? (int)sy_between(c, 1, n - 2) : 1, right = n - 1 - left;
 	keeping(c, w);
-	struct val b = branch(c, x, "other");
+	struct val b = sy_branch(c, x, "other");
 	/* the first row may change the shape; then both branches have it */
 	int shared = sy_chance(c, 0.5);
 	if (shared) {

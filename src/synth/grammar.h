@@ -284,6 +284,8 @@ void sy_apply(
 /* x becomes the expression (printf), which reads it and `more` bytes beside, with so many flops of matrix products. */
 void sy_assign(struct ww_comp *c, struct val *x, const struct ww_synth_type *out, double more, double flops,
 	const char *fmt, ...) WW_PRINTF(6, 7);
+/* A copy of x in a variable of its own, for a branch. */
+struct val sy_branch(struct ww_comp *c, const struct val *x, const char *base);
 void sy_count_op(struct ww_comp *c, const char *name);
 void sy_work(struct ww_comp *c, double bytes, double flops);
 /* Whether a value this large is finite in the candidate's dtype. */

@@ -103,14 +103,6 @@ void sy_add_conv_norm_act(
 	sy_add_act(c, x);
 }
 
-static struct val fork_value(struct ww_comp *c, const struct val *x, const char *base)
-{
-	struct val v = *x;
-	sy_variable(c, v.name, base);
-	sy_line(c, "%s = %s", v.name, x->name);
-	return v;
-}
-
 /* x = f(a, b) elementwise of equal types. */
 static void combine(struct ww_comp *c, struct val *x, const char *op, const struct val *y, double mag)
 {
@@ -203,7 +195,7 @@ static int piece_attention(struct ww_comp *c, struct val *x)
 	if (h < 2 || d / h < 16 || d / h > 256 || (d / h) % 2)
 		return 0;
 	double mag = x->mag + 2;
-	struct val identity = fork_value(c, x, "residual"), k, v;
+	struct val identity = sy_branch(c, x, "residual"), k, v;
 	int norm = sy_chance(c, 0.7), grouped = sy_chance(c, 0.35), rope = sy_chance(c, 0.35), window = sy_chance(c, 0.2);
 	if (norm)
 		sy_add_norm(c, x);
@@ -211,9 +203,9 @@ static int piece_attention(struct ww_comp *c, struct val *x)
 	snprintf(heads, sizeof(heads), "%s", sy_attribute(c, "num_heads"));
 	sy_init_line(c, "self.%s = %s", heads, sy_hyper(c, "heads", h));
 	g = grouped ? sy_draw_divisor(c, h, 8) : 1;
-	k = fork_value(c, x, "k");
-	v = fork_value(c, x, "v");
-	struct val q = fork_value(c, x, "q");
+	k = sy_branch(c, x, "k");
+	v = sy_branch(c, x, "v");
+	struct val q = sy_branch(c, x, "q");
 	sy_add_linear(c, &q, "q_proj", d, sy_chance(c, 0.5));
 	sy_add_linear(c, &k, "k_proj", d / g, 0);
 	sy_add_linear(c, &v, "v_proj", d / g, sy_chance(c, 0.5));
@@ -240,7 +232,7 @@ static int piece_attention(struct ww_comp *c, struct val *x)
 static int piece_mlp(struct ww_comp *c, struct val *x)
 {
 	int64_t d = x->t.d[2], wide = d * (sy_chance(c, 0.6) ? 4 : 2);
-	struct val identity = fork_value(c, x, "residual");
+	struct val identity = sy_branch(c, x, "residual");
 	if (sy_chance(c, 0.75))
 		sy_add_norm(c, x);
 	if (!sy_fits(c, 2 * x->mag + 4))
@@ -248,7 +240,7 @@ static int piece_mlp(struct ww_comp *c, struct val *x)
 	if (sy_chance(c, 0.45)) { /* gated */
 		static const char *const acts[] = { "F.silu", "F.gelu", "F.relu", "torch.sigmoid" };
 		int64_t inner = (d * 8 / 3 + 63) / 64 * 64;
-		struct val g = fork_value(c, x, "gate");
+		struct val g = sy_branch(c, x, "gate");
 		sy_add_linear(c, &g, "gate_proj", inner, 0);
 		sy_add_linear(c, x, "up_proj", inner, 0);
 		struct ww_synth_type out = x->t;
@@ -275,7 +267,7 @@ static int piece_experts(struct ww_comp *c, struct val *x)
 	char router[28], act[12];
 	static const char *const acts[] = { "F.gelu", "F.silu", "F.relu" };
 	snprintf(act, sizeof(act), "%s", PICK(c, acts));
-	struct val identity = fork_value(c, x, "residual");
+	struct val identity = sy_branch(c, x, "residual");
 	const char *n = sy_hyper(c, "num_experts", e), *width = sy_feature(c, d),
 			   *hidden = sy_hyper(c, "expert_dim", inner);
 	snprintf(router, sizeof(router), "%s", sy_attribute(c, "router"));
@@ -312,7 +304,7 @@ static int piece_token_mixer(struct ww_comp *c, struct val *x)
 	int64_t s = x->t.d[1], d = x->t.d[2];
 	if (s > 1024 || s < 4)
 		return 0;
-	struct val identity = fork_value(c, x, "residual");
+	struct val identity = sy_branch(c, x, "residual");
 	sy_add_norm(c, x);
 	struct ww_synth_type t = sy_with_dim(sy_with_dim(x->t, 1, d), 2, s), back = identity.t;
 	sy_assign(c, x, &t, 0, 0, "%s.transpose(1, 2)", x->name);
@@ -332,7 +324,7 @@ static int piece_conv1d(struct ww_comp *c, struct val *x)
 	int64_t d = x->t.d[2], s = x->t.d[1], k = sy_between(c, 1, 4) * 2 + 1;
 	if (s < 16 || !sy_fits(c, x->mag + 4))
 		return 0;
-	struct val identity = fork_value(c, x, "residual");
+	struct val identity = sy_branch(c, x, "residual");
 	sy_add_norm(c, x);
 	sy_add_linear(c, x, "pw_in", 2 * d, 1);
 	struct ww_synth_type half = identity.t, t = sy_with_dim(sy_with_dim(x->t, 1, d), 2, s);
@@ -362,7 +354,7 @@ static int piece_conv1d(struct ww_comp *c, struct val *x)
 static int piece_lora(struct ww_comp *c, struct val *x)
 {
 	int64_t d = x->t.d[2], r = sy_between(c, 2, 8) * 4;
-	struct val side = fork_value(c, x, "delta");
+	struct val side = sy_branch(c, x, "delta");
 	sy_add_linear(c, x, "base", d, 1);
 	const char *a = sy_attribute(c, "lora_a"), *b = sy_attribute(c, "lora_b"), *width = sy_feature(c, d),
 			   *rank = sy_hyper(c, "rank", r);
@@ -438,7 +430,7 @@ struct val sy_image_input(struct ww_comp *c)
 static int piece_residual(struct ww_comp *c, struct val *x)
 {
 	int64_t n = x->t.d[1];
-	struct val identity = fork_value(c, x, "identity");
+	struct val identity = sy_branch(c, x, "identity");
 	sy_add_conv_norm_act(c, x, "conv", n, 3, 1, 1);
 	sy_add_conv(c, x, "conv", n, 3, 1, 1, 0);
 	sy_add_norm(c, x);
@@ -450,7 +442,7 @@ static int piece_residual(struct ww_comp *c, struct val *x)
 static int piece_bottleneck(struct ww_comp *c, struct val *x)
 {
 	int64_t n = x->t.d[1], mid = n / 4 > 4 ? n / 4 : 4, groups = sy_chance(c, 0.3) ? sy_draw_divisor(c, mid, 32) : 1;
-	struct val identity = fork_value(c, x, "identity");
+	struct val identity = sy_branch(c, x, "identity");
 	sy_add_conv_norm_act(c, x, "reduce", mid, 1, 1, 1);
 	sy_add_conv_norm_act(c, x, "conv", mid, 3, 1, groups);
 	sy_add_conv(c, x, "expand", n, 1, 1, 1, 0);
@@ -488,7 +480,7 @@ static int piece_inverted(struct ww_comp *c, struct val *x)
 {
 	int64_t n = x->t.d[1], wide = n * sy_between(c, 2, 4);
 	int k = sy_chance(c, 0.6) ? 3 : 5;
-	struct val identity = fork_value(c, x, "identity");
+	struct val identity = sy_branch(c, x, "identity");
 	sy_add_conv_norm_act(c, x, "expand", wide, 1, 1, 1);
 	sy_add_conv_norm_act(c, x, "depthwise", wide, k, 1, wide);
 	if (sy_chance(c, 0.5))
@@ -502,7 +494,7 @@ static int piece_inverted(struct ww_comp *c, struct val *x)
 static int piece_convnext(struct ww_comp *c, struct val *x)
 {
 	int64_t n = x->t.d[1], wide = n * 4;
-	struct val identity = fork_value(c, x, "identity");
+	struct val identity = sy_branch(c, x, "identity");
 	struct ww_synth_type rows = { x->t.dtype, 4, { x->t.d[0], x->t.d[2], x->t.d[3], n } }, back = x->t;
 	if (x->t.d[2] < 7)
 		return 0;
@@ -546,7 +538,7 @@ static int piece_spatial_gate(struct ww_comp *c, struct val *x)
 static int piece_diffusion(struct ww_comp *c, struct val *x)
 {
 	int64_t n = x->t.d[1];
-	struct val identity = fork_value(c, x, "identity");
+	struct val identity = sy_branch(c, x, "identity");
 	if (n % 4)
 		return 0;
 	for (int i = 0; i < 2; i++) {
@@ -572,7 +564,7 @@ static int piece_map_attention(struct ww_comp *c, struct val *x)
 		return 0;
 	struct ww_synth_type out = x->t, rows = { x->t.dtype, 3, { x->t.d[0], hw, n } },
 						 scores = { x->t.dtype, 3, { x->t.d[0], hw, hw } };
-	struct val identity = fork_value(c, x, "identity");
+	struct val identity = sy_branch(c, x, "identity");
 	char qkv[28], proj[28];
 	snprintf(qkv, sizeof(qkv), "%s", sy_attribute(c, "qkv"));
 	snprintf(proj, sizeof(proj), "%s", sy_attribute(c, "proj"));
@@ -656,9 +648,9 @@ static int idiom_cross_attention(struct ww_comp *c, struct val *x)
 	struct input *memory = sy_add_input(c, "memory", &mt, IN_NORMAL);
 	if (!memory)
 		return 0;
-	struct val identity = fork_value(c, x, "residual"), k = sy_input_value(c, memory), v;
-	v = fork_value(c, &k, "v");
-	k = fork_value(c, &k, "k");
+	struct val identity = sy_branch(c, x, "residual"), k = sy_input_value(c, memory), v;
+	v = sy_branch(c, &k, "v");
+	k = sy_branch(c, &k, "k");
 	sy_add_linear(c, x, "q_proj", d, 1);
 	sy_add_linear(c, &k, "k_proj", d, 0);
 	sy_add_linear(c, &v, "v_proj", d, 1);
