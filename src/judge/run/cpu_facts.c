@@ -2,6 +2,7 @@
 #include "judge/run/cpu.h"
 
 #include "base/time.h"
+#include "host/machine.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -68,23 +69,6 @@ static long long cache_bytes(int level, int name, long long def)
 	return v > 0 ? v : def;
 }
 
-static void model_name(char *out, size_t n)
-{
-	char line[256];
-	FILE *f = fopen("/proc/cpuinfo", "re");
-	snprintf(out, n, "cpu");
-	while (f && fgets(line, sizeof(line), f)) {
-		char *colon = strchr(line, ':');
-		if (strncmp(line, "model name", 10) || !colon)
-			continue;
-		line[strcspn(line, "\n")] = 0;
-		snprintf(out, n, "%.40s", colon + 2);
-		break;
-	}
-	if (f)
-		fclose(f);
-}
-
 /* A large copy, split over threads that wait for one another before each pass: the best of five. */
 struct copy {
 	char *to, *from;
@@ -146,7 +130,7 @@ static double copy_bandwidth(int threads, long long l3)
 void ww_cpu_facts(struct ww_run_facts *f, int threads, int measure)
 {
 	struct utsname u;
-	char model[48];
+	char model[41];
 
 	memset(f, 0, sizeof(*f));
 	f->abi = WW_RUN_ABI;
@@ -161,7 +145,7 @@ void ww_cpu_facts(struct ww_run_facts *f, int threads, int measure)
 	f->device.memory_bytes = (long long)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
 	if (measure)
 		f->device.memory_bytes_per_s = copy_bandwidth(threads, f->device.l3_bytes);
-	model_name(model, sizeof(model));
+	ww_host_cpu_name(model, sizeof(model));
 	snprintf(f->name, sizeof(f->name), "%s, %d thread%s", model, threads, threads == 1 ? "" : "s");
 	snprintf(f->uuid, sizeof(f->uuid), "cpu");
 	snprintf(f->driver, sizeof(f->driver), "%.60s", uname(&u) == 0 ? u.release : "?");
