@@ -122,9 +122,7 @@ enum ww_rc ww_judge_sanitize(struct ww_judge_task *t, const struct ww_image *ima
 	}
 	for (size_t i = 0; i < WW_ARRAY_LEN(tools); i++) {
 		struct ww_err why = WW_ERR_INIT;
-		enum ww_rc rc = ww_judge_interrupted(t->judge, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(ww_judge_interrupted(t->judge, err));
 		ww_judge_progress(t->judge, tools[i]);
 		if (one_tool(t, program, tools[i], image, binary, diag, &why) != WW_OK)
 			ww_str_addf(diag, "note: no report of compute-sanitizer, %s: %s\n", tools[i], why.msg);

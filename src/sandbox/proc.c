@@ -64,9 +64,7 @@ static enum ww_rc fill_argv(struct launch *l, struct ww_err *err)
 	if (l->o->program)
 		snprintf(l->path, sizeof(l->path), "%s", l->o->program);
 	else {
-		enum ww_rc rc = ww_fs_program(l->path, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(ww_fs_program(l->path, err));
 		snprintf(l->name, sizeof(l->name), "__%s", l->o->worker);
 		l->argv[n++] = l->name;
 	}

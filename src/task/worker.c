@@ -246,9 +246,7 @@ static enum ww_rc wait_events(
 	struct ww_worker *w, int fd, short events, int *ready, uint64_t deadline_ns, struct ww_err *err)
 {
 	for (;;) {
-		enum ww_rc rc = look(w, deadline_ns, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(look(w, deadline_ns, err));
 		int timeout_ms = WATCH_MS;
 		if (deadline_ns) {
 			uint64_t now = ww_now_ns(), left = deadline_ns > now ? (deadline_ns - now) / 1000000 + 1 : 0;

@@ -270,9 +270,7 @@ static enum ww_rc wait_candidate(void *ctx, short events, struct ww_err *err)
 	struct waiting *w = ctx;
 	struct ww_candidate *c = w->c;
 	for (;;) {
-		enum ww_rc rc = look(w, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(look(w, err));
 		struct pollfd p[2] = { { c->sock, events, 0 }, { c->log_fd, POLLIN, 0 } };
 		int n = poll(p, 2, ww_now_ns() < w->spin_ns ? 0 : WATCH_MS);
 		ww_sampler_take(c->sampler);

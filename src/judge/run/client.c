@@ -459,9 +459,7 @@ enum ww_rc ww_runner_bind(
 	} else if (r->target == WW_TARGET_CPU) {
 		WW_BUG(b->buf >= r->image->n_buffers);
 		const struct ww_image_buffer *m = &ww_image_buffers(r->image)[b->buf];
-		enum ww_rc rc = ww_owned_map(&r->owned, b, fd, m->role, m->index, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(ww_owned_map(&r->owned, b, fd, m->role, m->index, err));
 	}
 	enum ww_rc rc = call(r, WW_RUN_BIND, b, sizeof(*b), &fd, 1, SMALL_LIMIT_S, out, err);
 	ww_fd_close(&own);
