@@ -85,12 +85,9 @@ static enum ww_rc store_solution(const char *dir, const struct ww_workspace_cont
 
 enum ww_rc ww_best_store(const char *dir, const struct ww_workspace_content *c, const json_t *data, struct ww_err *err)
 {
-	ww_auto_str text = WW_STR_INIT(16 << 20);
 	if (c)
 		WW_CHECK(store_solution(dir, c, err));
-	ww_json_add_pretty(&text, data);
-	ww_str_addc(&text, '\n');
-	return write_in(dir, "verdict.json", text.p, text.len, err);
+	return ww_json_write_file(dir, "verdict.json", 16 << 20, data, err);
 }
 
 enum ww_rc ww_best_load(const char *dir, enum ww_target target, const char *id, struct ww_workspace_content *c,

@@ -1,6 +1,7 @@
 #include "base/json.h"
 #include "base/fs.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -173,6 +174,21 @@ void ww_json_add(struct ww_str *s, const json_t *v)
 void ww_json_add_pretty(struct ww_str *s, const json_t *v)
 {
 	json_dump_callback(v, dump_to_str, s, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+}
+
+enum ww_rc ww_json_write_file(const char *dir, const char *name, size_t max_bytes, const json_t *v, struct ww_err *err)
+{
+	ww_auto_str text = WW_STR_INIT(max_bytes);
+	char path[PATH_MAX];
+	if (!v)
+		return ww_nomem(err);
+	if (dir)
+		WW_CHECK(ww_fs_join(path, dir, name, err));
+	ww_json_add_pretty(&text, v);
+	ww_str_addc(&text, '\n');
+	if (text.cut)
+		return ww_err_set(err, WW_ERR_LIMIT, "%s would be larger than %zu bytes", dir ? path : name, max_bytes);
+	return ww_fs_write(dir ? path : name, text.p, text.len, err);
 }
 
 static enum ww_rc wrong(const json_t *obj, const char *key, const char *what, const char *type, struct ww_err *err)

@@ -18,6 +18,10 @@ enum { WW_JSON_MESSAGE_VALUES = 1 << 18, WW_JSON_MESSAGE_CONTAINERS = 1 << 14 };
 enum ww_rc ww_json_parse_message(
 	const char *text, size_t n, const char *what, json_t **out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_json_read_file(const char *path, size_t max_bytes, json_t **out, struct ww_err *err) WW_MUST_CHECK;
+/* The other way, indented and atomic (base/fs.h): dir/name, or `name` where dir is NULL.  Longer than max_bytes is
+ * WW_ERR_LIMIT, v NULL is WW_ERR_NOMEM. */
+enum ww_rc ww_json_write_file(
+	const char *dir, const char *name, size_t max_bytes, const json_t *v, struct ww_err *err) WW_MUST_CHECK;
 /* Compact, keys in insertion order, non-ASCII kept, 17 significant digits; without or with indentation. */
 void ww_json_add(struct ww_str *s, const json_t *v);
 void ww_json_add_pretty(struct ww_str *s, const json_t *v);

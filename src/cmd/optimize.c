@@ -335,14 +335,10 @@ static json_t *decisions(const struct run *r, const struct ww_solution *s)
 static enum ww_rc make_explanation(struct run *r, struct ww_err *err)
 {
 	WW_AUTO(ww_solution_files_release) struct ww_solution_files f = { .target = 0 };
-	char path[PATH_MAX];
 	WW_CHECK(ww_solution_load(&f, r->dir.solution, r->target, err));
 	json_auto_t *decided = decisions(r, &f.solution);
 	WW_CHECK(ww_explain(r->judged, &f.solution, &chosen(r)->best, decided, &r->explained, err));
-	ww_auto_str text = WW_STR_INIT(EXPLAIN_MAX);
-	ww_json_add_pretty(&text, r->explained);
-	WW_CHECK(ww_fs_join(path, r->dir.path, "explain.json", err));
-	return ww_fs_write(path, text.p, text.len, err);
+	return ww_json_write_file(r->dir.path, "explain.json", EXPLAIN_MAX, r->explained, err);
 }
 
 static enum ww_rc explain(struct run *r, struct ww_err *err)

@@ -311,13 +311,8 @@ static enum ww_rc run_stage(const struct ww_recipe *r, const json_t *values, con
 /* OUTPUT/pipeline.json: the stages that have ended, with their values. */
 static enum ww_rc write_done(const char *output, const json_t *done, struct ww_err *err)
 {
-	ww_auto_str text = WW_STR_INIT(RECIPE_MAX);
-	char path[PATH_MAX];
 	json_auto_t *v = json_pack("{s:i, s:s, s:O}", "format", 1, "kind", "pipeline", "stages", (json_t *)(uintptr_t)done);
-	WW_CHECK(v ? ww_fs_join(path, output, "pipeline.json", err) : ww_nomem(err));
-	ww_json_add_pretty(&text, v);
-	ww_str_addc(&text, '\n');
-	return ww_fs_write(path, text.p, text.len, err);
+	return ww_json_write_file(output, "pipeline.json", RECIPE_MAX, v, err);
 }
 
 static enum ww_rc read_done(const char *output, json_t **done, struct ww_err *err)

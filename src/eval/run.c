@@ -110,14 +110,9 @@ static enum ww_rc same(const json_t *a, const json_t *b, const char *what, struc
 	return WW_OK;
 }
 
-static enum ww_rc write_about(struct ww_eval_run *r, struct ww_err *err)
+static enum ww_rc write_about(const struct ww_eval_run *r, struct ww_err *err)
 {
-	ww_auto_str text = WW_STR_INIT(ABOUT_MAX);
-	char path[PATH_MAX];
-	ww_json_add_pretty(&text, r->about);
-	ww_str_addc(&text, '\n');
-	WW_CHECK(ww_fs_join(path, r->path, "run.json", err));
-	return ww_fs_write(path, text.p, text.len, err);
+	return ww_json_write_file(r->path, "run.json", ABOUT_MAX, r->about, err);
 }
 
 static enum ww_rc open_lines(struct ww_eval_run *r, int write, struct ww_err *err)

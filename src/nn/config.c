@@ -346,11 +346,8 @@ json_t *ww_config_to_json(const struct ww_config *c)
 
 enum ww_rc ww_config_write(const char *path, const struct ww_config *c, struct ww_err *err)
 {
-	ww_auto_str text = WW_STR_INIT(CONFIG_MAX_BYTES);
 	json_auto_t *v = ww_config_to_json(c);
-	ww_json_add_pretty(&text, v);
-	ww_str_addc(&text, '\n');
-	return ww_fs_write(path, text.p, text.len, err);
+	return ww_json_write_file(NULL, path, CONFIG_MAX_BYTES, v, err);
 }
 
 uint64_t ww_config_params(const struct ww_config *c)

@@ -27,11 +27,6 @@ enum ww_rc ww_settings_read(const char *dir, struct ww_settings *out, struct ww_
 
 enum ww_rc ww_settings_write(const char *dir, const struct ww_settings *s, struct ww_err *err)
 {
-	char path[PATH_MAX];
-	ww_auto_str text = WW_STR_INIT(SETTINGS_MAX);
 	json_auto_t *v = json_pack("{s:s}", "prompt", s->prompt);
-	WW_CHECK(v ? ww_fs_join(path, dir, WW_SETTINGS_FILE, err) : ww_nomem(err));
-	ww_json_add_pretty(&text, v);
-	ww_str_addc(&text, '\n');
-	return ww_fs_write(path, text.p, text.len, err);
+	return ww_json_write_file(dir, WW_SETTINGS_FILE, SETTINGS_MAX, v, err);
 }

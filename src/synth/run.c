@@ -440,16 +440,11 @@ static json_t *summary_of(const struct run *r)
 
 static enum ww_rc write_all(struct run *r, json_t **summary, struct ww_err *err)
 {
-	char path[PATH_MAX];
-	ww_auto_str text = WW_STR_INIT(1 << 20);
 	*summary = summary_of(r);
 	WW_CHECK(write_lines(r->o->dir, "rejected.jsonl", r->rejected, err));
 	WW_CHECK(write_lines(r->o->dir, "timings.jsonl", r->measured, err));
 	WW_CHECK(write_tasks(r, err));
-	ww_json_add_pretty(&text, *summary);
-	ww_str_addc(&text, '\n');
-	WW_CHECK(ww_fs_join(path, r->o->dir, "run.json", err));
-	return ww_fs_write(path, text.p, text.len, err);
+	return ww_json_write_file(r->o->dir, "run.json", 1 << 20, *summary, err);
 }
 
 static enum ww_rc read_timings(struct run *r, struct ww_err *err)

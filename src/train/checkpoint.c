@@ -37,8 +37,6 @@ static enum ww_rc sync_dir(const char *path, struct ww_err *err)
 
 static enum ww_rc write_state(const char *dir, const struct ww_train_state *s, struct ww_err *err)
 {
-	ww_auto_str text = WW_STR_INIT(STATE_MAX);
-	char path[PATH_MAX];
 	json_t *losses = json_array();
 	int64_t n = s->guard.seen < WW_GUARD_STEPS ? s->guard.seen : WW_GUARD_STEPS;
 	for (int64_t i = 0; i < n; i++)
@@ -49,10 +47,7 @@ static enum ww_rc write_state(const char *dir, const struct ww_train_state *s, s
 		(json_int_t)s->total_tokens, "log_bytes", (json_int_t)s->log_bytes, "stage", s->stage, "guard", "seen",
 		(json_int_t)s->guard.seen, "skipped", (json_int_t)s->guard.skipped, "skipped_in_row",
 		(json_int_t)s->guard.skipped_in_row, "losses", losses);
-	WW_CHECK(v ? ww_fs_join(path, dir, "state.json", err) : ww_nomem(err));
-	ww_json_add_pretty(&text, v);
-	ww_str_addc(&text, '\n');
-	return ww_fs_write(path, text.p, text.len, err);
+	return ww_json_write_file(dir, "state.json", STATE_MAX, v, err);
 }
 
 static enum ww_rc read_guard(const json_t *v, const char *what, struct ww_guard *g, struct ww_err *err)

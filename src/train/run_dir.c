@@ -71,14 +71,6 @@ static json_t *arithmetic(const struct ww_dev *d)
 		d->bits.libraries, "version", WW_VERSION);
 }
 
-static enum ww_rc write_json(const char *path, const json_t *v, struct ww_err *err)
-{
-	ww_auto_str text = WW_STR_INIT(RUN_JSON_MAX);
-	ww_json_add_pretty(&text, v);
-	ww_str_addc(&text, '\n');
-	return ww_fs_write(path, text.p, text.len, err);
-}
-
 /* Refuse an arithmetic that differs from the run's; with --other-arithmetic record the change instead. */
 static enum ww_rc compare_arithmetic(
 	const struct ww_dev *dev, int other, const char *path, json_t *run, struct ww_err *err)
@@ -100,7 +92,7 @@ static enum ww_rc compare_arithmetic(
 		json_object_set_new(run, "earlier_arithmetic", list = json_array());
 	json_array_append(list, then ? then : json_null());
 	json_object_set(run, "arithmetic", now);
-	return write_json(path, run, err);
+	return ww_json_write_file(NULL, path, RUN_JSON_MAX, run, err);
 }
 
 static const char *data_hash(const json_t *run) { return ww_json_str(json_object_get(run, "data"), "hash", ""); }
@@ -125,7 +117,7 @@ enum ww_rc ww_run_dir_describe(struct ww_run_dir *r, const json_t *values, const
 		now, "device", dev->ops->name, "arithmetic", arithmetic(dev), "recipe", (json_t *)values);
 	if (!v || json_object_update(v, own) < 0)
 		return ww_nomem(err);
-	return write_json(path, v, err);
+	return ww_json_write_file(NULL, path, RUN_JSON_MAX, v, err);
 }
 
 enum ww_rc ww_run_dir_open_log(struct ww_run_dir *r, int64_t bytes, struct ww_err *err)

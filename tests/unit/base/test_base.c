@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include "base/arena.h"
+#include "base/fdpass.h"
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/json.h"
@@ -10,8 +11,10 @@
 #include "base/rng.h"
 #include "base/str.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -226,6 +229,77 @@ static void files_are_whole_or_absent(void **state)
 	ww_str_release(&s);
 }
 
+static enum ww_rc note_path(void *ctx, const char *path, struct ww_err *err)
+{
+	ww_str_addf(ctx, "%s ", strrchr(path, '/') + 1);
+	return strstr(path, "last") ? ww_err_set(err, WW_ERR_IO, "enough") : WW_OK;
+}
+
+/* In the order of names, without hidden ones and links, until one fails. */
+static void files_are_found_in_order(void **state)
+{
+	(void)state;
+	static const char *const made[] = { "b/two", "b/one", "a", "c", "last", "zero", ".hidden", ".git/f" };
+	char dir[] = "/tmp/ww-walk-XXXXXX", path[PATH_MAX];
+	struct ww_err err = WW_ERR_INIT;
+	ww_auto_str seen = WW_STR_INIT(200);
+	assert_non_null(mkdtemp(dir));
+	for (size_t i = 0; i < WW_ARRAY_LEN(made); i++) {
+		assert_int_equal(ww_fs_join(path, dir, made[i], &err), WW_OK);
+		*strrchr(path, '/') = 0;
+		assert_int_equal(ww_fs_mkdirs(path, &err), WW_OK);
+		path[strlen(path)] = '/';
+		assert_int_equal(ww_fs_write(path, "", 0, &err), WW_OK);
+	}
+	assert_int_equal(ww_fs_join(path, dir, "b/three", &err), WW_OK);
+	assert_int_equal(symlink("one", path), 0);
+	assert_int_equal(ww_fs_walk(dir, note_path, &seen, &err), WW_ERR_IO);
+	assert_string_equal(seen.p, "a one two c last ");
+	assert_int_equal(ww_fs_walk("/nonexistent", note_path, &seen, &err), WW_ERR_IO);
+	assert_int_equal(ww_fs_remove_tree(dir, &err), WW_OK);
+}
+
+static void too_long_json_leaves_no_file(void **state)
+{
+	(void)state;
+	char dir[] = "/tmp/ww-json-XXXXXX", path[PATH_MAX];
+	struct ww_err err = WW_ERR_INIT;
+	json_auto_t *v = json_pack("{s:s}", "key", "value"), *back = NULL;
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(ww_fs_join(path, dir, "v.json", &err), WW_OK);
+	assert_int_equal(ww_json_write_file(dir, "v.json", 8, v, &err), WW_ERR_LIMIT);
+	assert_int_equal(ww_json_write_file(dir, "v.json", 100, NULL, &err), WW_ERR_NOMEM);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(ww_json_write_file(NULL, path, 100, v, &err), WW_OK);
+	assert_int_equal(ww_json_read_file(path, 100, &back, &err), WW_OK);
+	assert_true(json_equal(v, back));
+	assert_int_equal(ww_fs_remove_tree(dir, &err), WW_OK);
+}
+
+/* Descriptors that nobody asked for do not stay open: a peer could fill our table with them. */
+static void unwanted_descriptors_are_closed(void **state)
+{
+	(void)state;
+	int sock[2], sent[3] = { 0, 1, 2 }, fds[2] = { -1, -1 }, n = 0, next = dup(0);
+	char byte;
+	struct iovec iov = { &byte, 1 };
+	close(next);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
+	byte = 'F';
+	assert_int_equal(ww_fdpass_send(sock[0], &iov, 1, sent, 3, 0), 1);
+	assert_int_equal(ww_fdpass_receive(sock[1], &byte, 1, fds, 1, &n, 0), 1);
+	assert_int_equal(n, 1);
+	assert_int_equal(byte, 'F');
+	assert_int_equal(fcntl(fds[0], F_GETFD), FD_CLOEXEC);
+	assert_int_equal(fds[1], -1);
+	close(fds[0]);
+	close(sock[0]);
+	close(sock[1]);
+	fds[0] = dup(0); /* the lowest free one, as before */
+	assert_int_equal(fds[0], next);
+	close(fds[0]);
+}
+
 struct values {
 	int flag;
 	int64_t n;
@@ -371,8 +445,9 @@ int main(void)
 		cmocka_unit_test(arena_refuses_beyond_maximum), cmocka_unit_test(err_is_one_line_and_maps_full_disks),
 		cmocka_unit_test(philox_known_answers), cmocka_unit_test(rng_below_is_in_range_and_even),
 		cmocka_unit_test(hash_known_answer), cmocka_unit_test(files_are_whole_or_absent),
-		cmocka_unit_test(options_parse_and_complain), cmocka_unit_test(json_reals_survive),
-		cmocka_unit_test(json_messages_are_bounded), cmocka_unit_test(json_bytes_are_jansson_s),
-		cmocka_unit_test(lists_come_apart_at_commas) };
+		cmocka_unit_test(files_are_found_in_order), cmocka_unit_test(too_long_json_leaves_no_file),
+		cmocka_unit_test(unwanted_descriptors_are_closed), cmocka_unit_test(options_parse_and_complain),
+		cmocka_unit_test(json_reals_survive), cmocka_unit_test(json_messages_are_bounded),
+		cmocka_unit_test(json_bytes_are_jansson_s), cmocka_unit_test(lists_come_apart_at_commas) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
