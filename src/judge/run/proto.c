@@ -1,6 +1,6 @@
 /* proto.c - frames over the runner's socket (see proto.h).
  *
- * Descriptors are sent with the head's first byte.  */
+ * Descriptors are sent with the head's first byte. */
 #include "judge/run/proto.h"
 
 #include "base/fdpass.h"
