@@ -244,34 +244,55 @@ static void free_one(struct ww_eval_one *o)
 	free(o);
 }
 
+/* The lock is held.  Takes the line; 1: it is on the disk. */
+static int write_line(struct run *r, json_t *line)
+{
+	struct ww_err err = WW_ERR_INIT;
+	int written = ww_eval_run_add(&r->dir, line, &err) == WW_OK;
+	if (!written && r->broken.rc == WW_OK) {
+		r->broken = err;
+		ww_cmd_interrupted = 1; /* further results could not be written */
+	}
+	return written;
+}
+
 /* The lock is held.  Takes the line. */
 static void take_line(struct run *r, json_t *line)
 {
-	struct ww_err err = WW_ERR_INIT;
-	json_incref(line);
-	if (ww_eval_run_add(&r->dir, line, &err) == WW_OK) {
+	if (write_line(r, json_incref(line))) {
 		r->done++;
 		r->ended++;
 		r->errors += !strcmp(ww_json_str(line, "outcome", ""), "error");
 		show(r, line);
-	} else if (r->broken.rc == WW_OK) {
-		r->broken = err;
-		ww_cmd_interrupted = 1; /* further results could not be written */
 	}
 	json_decref(line);
 }
 
-static void job_done(void *ctx, struct ww_batch_job *job)
+static void problem_done(struct run *r, struct ww_eval_one *o)
 {
-	struct run *r = ctx;
-	struct ww_eval_one *o = job->ctx;
-	if (job->rc != WW_OK)
+	if (o->job.rc != WW_OK)
 		note_failure(o);
-	if (job->rc != WW_ERR_INTERRUPTED) {
+	if (o->job.rc != WW_ERR_INTERRUPTED) {
 		WW_LOCKED(&r->lock);
 		take_line(r, json_incref(o->line));
 	}
 	free_one(o);
+}
+
+/* Where it could not be made for a reason that stays, the line says null; the same command tries others again. */
+static void profile_done(struct run *r, struct ww_eval_one *o)
+{
+	if (o->job.rc == WW_OK || ww_rc_exit(o->job.rc) == 2) {
+		WW_LOCKED(&r->lock);
+		write_line(r, json_incref(o->line));
+	}
+	free_one(o);
+}
+
+static void job_done(void *ctx, struct ww_batch_job *job)
+{
+	struct ww_eval_one *o = job->ctx;
+	(o->adds ? profile_done : problem_done)(ctx, o);
 }
 
 /* ---- Running ----------------------------------------------------------------------------------------------------- */
@@ -302,21 +323,32 @@ static enum ww_rc find_files(struct run *r, struct ww_eval_one *o, int *is_there
 	return WW_OK;
 }
 
+static enum ww_rc new_one(struct run *r, const struct ww_problem *p,
+	enum ww_rc (*work)(struct ww_batch_job *job, struct ww_judge_task *t, struct ww_err *err), struct ww_eval_one **out,
+	struct ww_err *err)
+{
+	struct ww_eval_one *o;
+	WW_CHECK(WW_NEW(o, 1, err));
+	*out = o;
+	o->common = &r->common;
+	o->problem = p;
+	o->job.ctx = o;
+	o->job.opts = r->common.judge;
+	o->job.work = work;
+	o->job.progress = job_stage;
+	enum ww_rc rc = ww_task_copy(&o->job.task, &p->task, err);
+	if (rc != WW_OK)
+		free_one(o);
+	return rc;
+}
+
 static enum ww_rc add_problem(struct run *r, const struct ww_problem *p, struct ww_err *err)
 {
 	struct ww_eval_one *o;
 	char name[WW_PROBLEM_DIR + 16] = "problems/";
 	int is_there = 1;
-	WW_CHECK(WW_NEW(o, 1, err));
-	o->common = &r->common;
-	o->problem = p;
-	o->job.ctx = o;
-	o->job.opts = r->common.judge;
-	o->job.work = ww_eval_solve;
-	o->job.progress = job_stage;
+	WW_CHECK(new_one(r, p, ww_eval_solve, &o, err));
 	enum ww_rc rc = ww_eval_line_begin(o, err);
-	if (rc == WW_OK)
-		rc = ww_task_copy(&o->job.task, &p->task, err);
 	ww_problem_dir(p, name + strlen(name));
 	if (rc == WW_OK)
 		rc = ww_fs_join(o->dir, r->dir.path, name, err);
@@ -326,6 +358,40 @@ static enum ww_rc add_problem(struct run *r, const struct ww_problem *p, struct 
 		rc = ww_batch_add(r->batch, &o->job, err);
 	if (rc != WW_OK || !is_there)
 		free_one(o);
+	return rc;
+}
+
+/* One of the slowest, unless it has been profiled; its task is opened again. */
+static enum ww_rc add_profile(struct run *r, const struct ww_eval_speed *s, struct ww_err *err)
+{
+	struct ww_eval_one *o;
+	struct ww_err none = WW_ERR_INIT;
+	const struct ww_problem *p = r->suite.problems, *end = p + r->suite.n;
+	while (p < end && strcmp(p->id, s->id))
+		p++;
+	if (p == end || json_object_get(s->line, "profile"))
+		return WW_OK;
+	WW_CHECK(new_one(r, p, ww_eval_profile, &o, err));
+	if (ww_eval_profile_begin(o, s->line, &none) != WW_OK) {
+		free_one(o);
+		return WW_OK;
+	}
+	enum ww_rc rc = ww_batch_add(r->batch, &o->job, err);
+	if (rc != WW_OK)
+		free_one(o);
+	return rc;
+}
+
+/* A profile has the device for itself for a second, and many are the slowest for a while: so it is made when all
+ * problems have ended. */
+static enum ww_rc profile_slowest(struct run *r, struct ww_err *err)
+{
+	ww_auto_free struct ww_eval_speed *all = NULL;
+	size_t n = ww_eval_by_speed(&r->dir, &all);
+	enum ww_rc rc = WW_OK;
+	for (size_t i = 0; rc == WW_OK && i < n && i < WW_EVAL_SLOWEST; i++)
+		rc = add_profile(r, &all[i], err);
+	ww_batch_drain(r->batch);
 	return rc;
 }
 
@@ -361,6 +427,8 @@ static enum ww_rc run_all(struct run *r, struct ww_err *err)
 	if (rc != WW_OK)
 		ww_cmd_interrupted = 1;
 	ww_batch_drain(r->batch);
+	if (rc == WW_OK && !ww_cmd_interrupted)
+		rc = profile_slowest(r, err);
 	if (rc == WW_OK && r->broken.rc != WW_OK) {
 		*err = r->broken;
 		rc = err->rc;

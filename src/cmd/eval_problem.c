@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERDICT_MAX = 16 << 20, SLOWEST = 10 };
+enum { VERDICT_MAX = 16 << 20 };
 
 static void set(struct ww_eval_one *o, const char *key, json_t *value) { json_object_set_new(o->line, key, value); }
 
@@ -76,40 +76,7 @@ static enum ww_rc judge_by_other_rule(struct ww_eval_one *o, struct ww_judge_tas
 	return WW_OK;
 }
 
-/* ---- The profile of the slowest ---------------------------------------------------------------------------------- */
-
-static double speed_of(const json_t *line, const char *rule)
-{
-	struct ww_eval_row r = ww_eval_row_of(line, 0, rule, "device");
-	double over_compile = r.speedup[WW_BASE_COMPILE].mid;
-	return !r.correct ? NAN : isfinite(over_compile) ? over_compile : r.speedup[WW_BASE_EAGER].mid;
-}
-
-/* Among the slowest of those that have ended: so, in the end, each of the slowest has its profile. */
-static int is_slow(const struct ww_eval_one *o, const char *rule)
-{
-	double mine = speed_of(o->line, rule);
-	const char *id;
-	json_t *line;
-	int slower = 0;
-	WW_LOCKED(o->common->lock);
-	json_object_foreach(o->common->run->lines, id, line)
-		slower += speed_of(line, rule) < mine;
-	return isfinite(mine) && slower < SLOWEST;
-}
-
-static enum ww_rc add_profile(
-	struct ww_eval_one *o, struct ww_judge_task *t, const struct ww_solution *s, struct ww_err *err)
-{
-	json_auto_t *profile = NULL;
-	if (s->form != WW_FORM_PLAN || !is_slow(o, ww_rule_name(o->common->judge.rule)))
-		return WW_OK;
-	WW_CHECK(ww_profile_solution(t, s, &profile, err));
-	const char *sentence = ww_json_str(json_object_get(profile, "totals"), "sentence", NULL);
-	if (sentence)
-		set(o, "profile", json_string(sentence));
-	return WW_OK;
-}
+/* ---- What a line says besides ----------------------------------------------------------------------------------- */
 
 /* The least time by bytes and by operations at this device's peaks. */
 static void note_floor(struct ww_eval_one *o, const struct ww_judge_task *t, double floor_flops_us)
@@ -129,8 +96,6 @@ static enum ww_rc take_verdict(struct ww_eval_one *o, struct ww_judge_task *t, c
 	note_solution(o, s, o->common->judge.target);
 	note_verdict(o, ww_rule_name(v->rule), ww_verdict_to_json(v));
 	note_floor(o, t, v->floor_flops_us);
-	if (v->correct)
-		WW_CHECK(add_profile(o, t, s, err));
 	return judge_by_other_rule(o, t, s, v, err);
 }
 
@@ -277,4 +242,35 @@ enum ww_rc ww_eval_solve(struct ww_batch_job *job, struct ww_judge_task *t, stru
 	enum ww_rc rc = o->has_files ? judge_files(o, t, err) : solve_by_policy(o, t, err);
 	set(o, "seconds", json_real(ww_seconds_since(start)));
 	return rc;
+}
+
+/* ---- The profile of the slowest ---------------------------------------------------------------------------------- */
+
+enum ww_rc ww_eval_profile_begin(struct ww_eval_one *o, const json_t *line, struct ww_err *err)
+{
+	const json_t *verdict = ww_eval_verdict(line, ww_eval_rule_of(o->common->run));
+	enum ww_target target = o->common->judge.target;
+	const char *name;
+	json_t *text;
+	if (strcmp(ww_json_str(verdict, "form", ""), ww_form_name(WW_FORM_PLAN)))
+		return ww_err_set(err, WW_ERR_USAGE, "only plans have a profile");
+	o->adds = 1;
+	o->line = json_pack("{s:s, s:n}", "id", o->problem->id, "profile");
+	ww_solution_begin(&o->job.files, WW_FORM_PLAN, target);
+	json_object_foreach(json_object_get(line, "solution"), name, text)
+		if (ww_solution_has_place(WW_FORM_PLAN, target, name))
+			WW_CHECK(ww_solution_add(&o->job.files, name, json_string_value(text), json_string_length(text), err));
+	ww_solution_end(&o->job.files);
+	return o->line ? WW_OK : ww_nomem(err);
+}
+
+enum ww_rc ww_eval_profile(struct ww_batch_job *job, struct ww_judge_task *t, struct ww_err *err)
+{
+	struct ww_eval_one *o = job->ctx;
+	json_auto_t *profile = NULL;
+	WW_CHECK(ww_profile_solution(t, &job->files.solution, &profile, err));
+	const char *sentence = ww_json_str(json_object_get(profile, "totals"), "sentence", NULL);
+	if (sentence)
+		set(o, "profile", json_string(sentence));
+	return WW_OK;
 }

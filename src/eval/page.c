@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RUNS = 16, SLOWEST = 10, KERNEL_BENCH = 250, FEW = 3 }; /* fewer problems have no interval */
+enum { MAX_RUNS = 16, KERNEL_BENCH = 250, FEW = 3 }; /* fewer problems have no interval */
 
 struct view {
 	const struct ww_eval_run *runs;
@@ -32,12 +32,6 @@ static void release(struct view *v)
 /* ---- Members of a run -------------------------------------------------------------------------------------------- */
 
 static const json_t *config(const struct ww_eval_run *r) { return json_object_get(r->about, "config"); }
-/* One of the two that there are, whatever a run.json says. */
-static const char *rule_of(const struct ww_eval_run *r)
-{
-	return strcmp(ww_json_str(config(r), "rule", ""), "paper") ? "strict" : "paper";
-}
-
 static const char *policy_of(const struct ww_eval_run *r)
 {
 	return ww_json_str(config(r), "policy", ww_json_str(config(r), "solutions", "?"));
@@ -62,12 +56,6 @@ static size_t n_ended(const struct ww_eval_run *r)
 	for (size_t i = 0; i < n_problems(r); i++)
 		n += ww_eval_run_line(r, id_of(r, i)) != NULL;
 	return n;
-}
-
-/* The baseline of the speed-ups: compile where it was measured, else eager. */
-static enum ww_baseline baseline_of(const struct ww_eval_run *r)
-{
-	return strstr(ww_json_str(config(r), "baselines", ""), "compile") ? WW_BASE_COMPILE : WW_BASE_EAGER;
 }
 
 /* ---- Tables ------------------------------------------------------------------------------------------------------ */
@@ -138,7 +126,7 @@ static void score_row(struct ww_str *h, const char *name, const char *note, cons
 
 static void add_levels(const struct view *v, int i)
 {
-	const json_t *by_rule = json_object_get(json_object_get(v->summaries[i], "rules"), rule_of(&v->runs[i]));
+	const json_t *by_rule = json_object_get(json_object_get(v->summaries[i], "rules"), ww_eval_rule_of(&v->runs[i]));
 	const json_t *groups = json_object_get(json_object_get(by_rule, "device"), "all");
 	const char *key;
 	json_t *s;
@@ -155,7 +143,8 @@ static void add_levels(const struct view *v, int i)
 /* The third baseline, which is measured on request. */
 static void add_autotune(const struct view *v, int i)
 {
-	const json_t *s = json_object_get(score(v->summaries[i], rule_of(&v->runs[i]), "device", "all"), "autotune");
+	const json_t *s = json_object_get(
+		score(v->summaries[i], ww_eval_rule_of(&v->runs[i]), "device", "all"), "autotune");
 	const json_t *m = json_object_get(s, "geomean");
 	if (!s)
 		return;
@@ -184,7 +173,7 @@ static void add_summary(const struct view *v)
 		"counts as 1.0. Peak share: the time that bytes and operations need at this device's measured peaks, over the "
 		"time "
 		"reached; median.</p>\n",
-		rule_of(&v->runs[0]));
+		ww_eval_rule_of(&v->runs[0]));
 }
 
 /* Share of all problems that are more than p times as fast. */
@@ -196,7 +185,7 @@ static void add_fast(const struct view *v)
 	head(v->h, heads, WW_ARRAY_LEN(heads));
 	for (int i = 0; i < v->n; i++)
 		for (size_t b = 0; b < WW_ARRAY_LEN(over); b++) {
-			const json_t *s = score(v->summaries[i], rule_of(&v->runs[i]), "device", "all");
+			const json_t *s = score(v->summaries[i], ww_eval_rule_of(&v->runs[i]), "device", "all");
 			const json_t *fast = json_object_get(json_object_get(s, over[b]), "fast_p");
 			char name[96];
 			if (!fast)
@@ -226,12 +215,13 @@ static void add_variants(const struct view *v)
 		const char *before = v->n > 1 ? v->names[i] : "", *comma = v->n > 1 ? ", " : "";
 		for (size_t k = 0; k < WW_ARRAY_LEN(selections); k++) {
 			snprintf(name, sizeof(name), "%s%s%s", before, comma, selections[k].text);
-			score_row(v->h, name, "", score(v->summaries[i], rule_of(&v->runs[i]), "device", selections[k].selection));
+			score_row(v->h, name, "",
+				score(v->summaries[i], ww_eval_rule_of(&v->runs[i]), "device", selections[k].selection));
 		}
 		for (size_t k = 0; k < 4; k++) {
 			const json_t *s = score(v->summaries[i], rules[k / 2], clocks[k % 2], "all");
 			snprintf(name, sizeof(name), "%s%srule %s, %s times", before, comma, rules[k / 2], clocks[k % 2]);
-			if (s && (strcmp(rules[k / 2], rule_of(&v->runs[i])) || k % 2))
+			if (s && (strcmp(rules[k / 2], ww_eval_rule_of(&v->runs[i])) || k % 2))
 				score_row(v->h, name, "", s);
 		}
 	}
@@ -307,42 +297,13 @@ static void add_field(const struct view *v)
 
 /* ---- Sorted speed-ups -------------------------------------------------------------------------------------------- */
 
-struct speed {
-	const char *id;
-	struct ww_ratio s;
-	const json_t *line;
-};
-
-static int slowest_first(const void *a, const void *b)
-{
-	double x = ((const struct speed *)a)->s.mid, y = ((const struct speed *)b)->s.mid;
-	return (x > y) - (x < y);
-}
-
-/* The correct and timed problems of a run, slowest first; *out is the caller's. */
-static size_t sorted(const struct ww_eval_run *r, struct speed **out)
-{
-	size_t n = n_problems(r), k = 0;
-	*out = calloc(n + 1, sizeof(**out));
-	for (size_t i = 0; *out && i < n; i++) {
-		const json_t *line = ww_eval_run_line(r, id_of(r, i));
-		struct ww_eval_row row = ww_eval_row_of(line, 0, rule_of(r), "device");
-		struct ww_ratio s = row.speedup[baseline_of(r)];
-		if (row.correct && isfinite(s.mid) && s.mid > 0)
-			(*out)[k++] = (struct speed){ id_of(r, i), s, line };
-	}
-	if (k)
-		qsort(*out, k, sizeof(**out), slowest_first);
-	return k;
-}
-
 static void draw_run(struct ww_plot *p, const struct view *v, int i)
 {
-	struct speed *all;
-	size_t n = sorted(&v->runs[i], &all), missing = n_ended(&v->runs[i]) - n;
+	struct ww_eval_speed *all;
+	size_t n = ww_eval_by_speed(&v->runs[i], &all), missing = n_ended(&v->runs[i]) - n;
 	char title[256];
 	for (size_t k = 0; k < n; k++) {
-		const struct ww_ratio *s = &all[k].s;
+		const struct ww_ratio *s = &all[k].speedup;
 		snprintf(title, sizeof(title), "%.120s: %.2f [%.2f, %.2f]", all[k].id, s->mid, s->lo, s->hi);
 		ww_plot_interval(p, i, (double)(missing + k + 1), s->lo, s->hi);
 		ww_plot_mark(p, WW_PLOT_DOT, i, (double)(missing + k + 1), s->mid, title);
@@ -352,10 +313,10 @@ static void draw_run(struct ww_plot *p, const struct view *v, int i)
 
 static void include_run(struct ww_plot *p, const struct ww_eval_run *r)
 {
-	struct speed *all;
-	size_t n = sorted(r, &all);
+	struct ww_eval_speed *all;
+	size_t n = ww_eval_by_speed(r, &all);
 	for (size_t k = 0; k < n; k++)
-		ww_plot_include(p, NAN, all[k].s.mid);
+		ww_plot_include(p, NAN, all[k].speedup.mid);
 	ww_plot_include(p, 1, 1);
 	ww_plot_include(p, (double)n_ended(r), NAN);
 	free(all);
@@ -363,7 +324,7 @@ static void include_run(struct ww_plot *p, const struct ww_eval_run *r)
 
 static void add_plot(const struct view *v)
 {
-	const char *base = ww_baseline_name(baseline_of(&v->runs[0]));
+	const char *base = ww_baseline_name(ww_eval_baseline_of(&v->runs[0]));
 	char y[64];
 	struct ww_plot p;
 	ww_str_addf(v->h, "<h2>Speed-ups over %s, sorted</h2>\n", base);
@@ -412,19 +373,19 @@ static void add_families(const struct view *v)
 
 static void add_slow(const struct view *v, int i)
 {
-	struct speed *all;
-	size_t n = sorted(&v->runs[i], &all);
+	struct ww_eval_speed *all;
+	size_t n = ww_eval_by_speed(&v->runs[i], &all);
 	ww_str_adds(v->h, "<h2>The slowest");
 	if (v->n > 1) {
 		ww_str_adds(v->h, " of ");
 		ww_page_text(v->h, v->names[i], 64);
 	}
 	ww_str_adds(v->h, "</h2>\n<ol>\n");
-	for (size_t k = 0; k < n && k < SLOWEST; k++) {
+	for (size_t k = 0; k < n && k < WW_EVAL_SLOWEST; k++) {
 		ww_str_adds(v->h, "<li><b>");
 		ww_page_text(v->h, all[k].id, 200);
-		ww_str_addf(v->h, "</b>, %.2f times %s [%.2f, %.2f]. ", all[k].s.mid,
-			ww_baseline_name(baseline_of(&v->runs[i])), all[k].s.lo, all[k].s.hi);
+		ww_str_addf(v->h, "</b>, %.2f times %s [%.2f, %.2f]. ", all[k].speedup.mid,
+			ww_baseline_name(ww_eval_baseline_of(&v->runs[i])), all[k].speedup.lo, all[k].speedup.hi);
 		ww_page_text(v->h, ww_json_str(all[k].line, "profile", "No profile was made."), 1000);
 		ww_str_adds(v->h, "</li>\n");
 	}
@@ -458,14 +419,14 @@ static void add_failures(const struct view *v, int i)
 
 static void add_verdict(const struct view *v, int i, const json_t *line)
 {
-	const json_t *verdict = ww_eval_verdict(line, rule_of(&v->runs[i]));
-	struct ww_eval_row row = ww_eval_row_of(line, 0, rule_of(&v->runs[i]), "device");
+	const json_t *verdict = ww_eval_verdict(line, ww_eval_rule_of(&v->runs[i]));
+	struct ww_eval_row row = ww_eval_row_of(line, 0, ww_eval_rule_of(&v->runs[i]), "device");
 	ww_auto_str why = WW_STR_INIT(2048), flags = WW_STR_INIT(512);
 	double us = ww_json_to_real(json_object_get(json_object_get(verdict, "time"), "device_us"), NAN);
 	ww_str_addf(v->h, "<p class=\"%s\">", row.correct ? "good" : "bad");
 	if (v->n > 1)
 		ww_page_textf(v->h, "%s: ", v->names[i]);
-	ww_eval_why(line, rule_of(&v->runs[i]), &why);
+	ww_eval_why(line, ww_eval_rule_of(&v->runs[i]), &why);
 	if (row.correct)
 		ww_page_textf(v->h, "correct, %.1f us", us);
 	else

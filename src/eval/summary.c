@@ -150,6 +150,47 @@ struct ww_eval_row ww_eval_row_of(const json_t *line, int level, const char *rul
 	return r;
 }
 
+/* ---- By speed ---------------------------------------------------------------------------------------------------- */
+
+static const char *config_of(const struct ww_eval_run *r, const char *key)
+{
+	return ww_json_str(json_object_get(r->about, "config"), key, "");
+}
+
+const char *ww_eval_rule_of(const struct ww_eval_run *r)
+{
+	return strcmp(config_of(r, "rule"), "paper") ? "strict" : "paper";
+}
+
+enum ww_baseline ww_eval_baseline_of(const struct ww_eval_run *r)
+{
+	return strstr(config_of(r, "baselines"), "compile") ? WW_BASE_COMPILE : WW_BASE_EAGER;
+}
+
+static int slowest_first(const void *a, const void *b)
+{
+	double x = ((const struct ww_eval_speed *)a)->speedup.mid, y = ((const struct ww_eval_speed *)b)->speedup.mid;
+	return (x > y) - (x < y);
+}
+
+size_t ww_eval_by_speed(const struct ww_eval_run *r, struct ww_eval_speed **out)
+{
+	const json_t *problems = json_object_get(r->about, "problems"), *problem;
+	size_t k = 0, i;
+	*out = calloc(json_array_size(problems) + 1, sizeof(**out));
+	json_array_foreach(problems, i, problem) {
+		const char *id = ww_json_str(problem, "id", "");
+		const json_t *line = ww_eval_run_line(r, id);
+		struct ww_eval_row row = ww_eval_row_of(line, 0, ww_eval_rule_of(r), "device");
+		struct ww_ratio s = row.speedup[ww_eval_baseline_of(r)];
+		if (*out && row.correct && isfinite(s.mid) && s.mid > 0)
+			(*out)[k++] = (struct ww_eval_speed){ id, s, line };
+	}
+	if (k)
+		qsort(*out, k, sizeof(**out), slowest_first);
+	return k;
+}
+
 /* ---- The object -------------------------------------------------------------------------------------------------- */
 
 static json_t *ratio_json(struct ww_ratio r)

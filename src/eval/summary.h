@@ -50,5 +50,18 @@ void ww_eval_why(const json_t *line, const char *rule, struct ww_str *out);
 /* The row of a line by rule and clock ("device", "call"). */
 struct ww_eval_row ww_eval_row_of(const json_t *line, int level, const char *rule, const char *clock);
 
+/* A problem that was solved and timed: its speed-up over compile where the run measured it, else over eager. */
+struct ww_eval_speed {
+	const char *id;
+	struct ww_ratio speedup;
+	const json_t *line; /* borrowed */
+};
+/* Those of a run, slowest first; *out is the caller's. */
+size_t ww_eval_by_speed(const struct ww_eval_run *r, struct ww_eval_speed **out);
+enum { WW_EVAL_SLOWEST = 10 }; /* that get a profile, and a place on the page */
+/* The run's rule and the baseline of its speed-ups, whatever a run.json says. */
+const char *ww_eval_rule_of(const struct ww_eval_run *r);
+enum ww_baseline ww_eval_baseline_of(const struct ww_eval_run *r);
+
 /* The family of operators that a graph's time most likely goes to: "convolution", "matrix product", ... */
 const char *ww_eval_family(const json_t *graph);
