@@ -51,14 +51,16 @@ static enum ww_rc rest(const struct ww_agent_loop *l, double seconds, struct ww_
 }
 
 /* A disturbed closing judgement that may have cost reward is made again, after pauses that double, while its time, the
- * episode's and the budget last.  Each is recorded; the last one counts, not the best. */
+ * episode's and the budget last.  The first pause is as long as the calls that were disturbed: what a judgement takes
+ * besides, most of it waiting for others, says nothing about how long a disturbance lasts.  Each is recorded; the last
+ * one counts, not the best. */
 static enum ww_rc judge_closing(struct ww_agent_loop *l, const struct ww_workspace_content *c, const char *call_id,
 	struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
 	WW_CHECK(l->opts->answers ? ww_loop_judge_content(l, c, call_id, WW_JUDGE_CALL, v, data, err)
 							  : ww_loop_judge_now(l, c, call_id, WW_JUDGE_CALL, v, data, err));
-	double took = ww_seconds_since(start), pause = took > LEAST_PAUSE_S ? took : LEAST_PAUSE_S;
+	double took = ww_seconds_since(start), pause = fmax(v->seconds.time, LEAST_PAUSE_S);
 	double limit = l->opts->answers ? 0 : l->opts->closing_seconds;
 	for (; repeats_may_pay(v) && !ww_loop_device_is_spent(l); pause *= 2) {
 		if (ww_seconds_since(start) + pause + took > limit ||
