@@ -162,6 +162,19 @@ static enum ww_rc open_baseline(struct ww_session *r, const struct built *b, str
 	return WW_OK;
 }
 
+/* A stage that may wait for turns, for `seconds` of its work and the device. */
+struct stage {
+	uint64_t start_ns;
+	double waited_s;
+};
+
+static struct stage begin_stage(const struct ww_judge_task *t) { return (struct stage){ ww_now_ns(), t->wait_s }; }
+
+static double stage_s(const struct ww_judge_task *t, const struct stage *s)
+{
+	return ww_seconds_since(s->start_ns) - (t->wait_s - s->waited_s);
+}
+
 static enum ww_rc time_it(struct ww_session *s, const struct built *baseline, struct ww_err *err)
 {
 	struct ww_verdict v;
@@ -173,14 +186,14 @@ static enum ww_rc time_it(struct ww_session *s, const struct built *baseline, st
 
 	if (cpu)
 		ww_quiet_begin();
-	uint64_t start = ww_now_ns();
+	const struct stage stage = begin_stage(s->t);
 	ww_verdict_init(&v);
 	if (baseline) {
 		WW_TRY(open_baseline(&r, baseline, err));
 		s->baseline = &r;
 	}
 	WW_TRY(ww_judge_time(s, err));
-	s->v->seconds.time = ww_seconds_since(start);
+	s->v->seconds.time = stage_s(s->t, &stage);
 out:
 	if (cpu)
 		ww_quiet_end();
@@ -258,7 +271,7 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 		.diag = WW_STR_INIT(DIAG_MAX_BYTES),
 		.brief = depth == WW_JUDGE_BRIEF,
 		.decide = depth == WW_JUDGE_DECIDE };
-	uint64_t start = ww_now_ns();
+	struct stage stage = begin_stage(t);
 	enum ww_rc rc;
 
 	t->by_clock = b->form != NULL;
@@ -280,15 +293,15 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 		WW_TRY(ww_session_open(&s, &b->binary, err));
 	if (!s.failed)
 		WW_TRY(ww_judge_verify(&s, err));
-	v->seconds.verify = ww_seconds_since(start);
+	v->seconds.verify = stage_s(t, &stage);
 	if (!s.failed && depth >= WW_JUDGE_DECIDE && !b->form)
 		WW_TRY(compile_baseline(t, err));
 	if (!s.failed && depth >= WW_JUDGE_DECIDE)
 		WW_TRY(time_it(&s, baseline, err));
 	if (!s.failed && b->form) {
-		start = ww_now_ns();
+		stage = begin_stage(t);
 		WW_TRY(ww_form_trace(&s, err));
-		v->seconds.verify += ww_seconds_since(start);
+		v->seconds.verify += stage_s(t, &stage);
 	}
 out:
 	if (s.failed)
