@@ -228,19 +228,20 @@ static enum ww_rc compile_baseline(struct ww_judge_task *t, struct ww_err *err)
 /* With several tasks open the device is busy with the others, and a batch has more solutions for each task.  So the
  * baseline is compiled before a solution takes a runner: fewer runners are needed, and no measurement is interrupted by
  * compiling.  With one task open its solution is verified while the baseline compiles. */
-static int compiles_first(const struct ww_judge_task *t, const struct built *b, enum ww_judge_depth depth)
+static int compiles_first(const struct ww_judge_task *t, enum ww_form form, enum ww_judge_depth depth)
 {
-	return t->judge->opts.open_tasks > 1 && depth >= WW_JUDGE_DECIDE && !b->form;
+	return t->judge->opts.open_tasks > 1 && depth >= WW_JUDGE_DECIDE && form == WW_FORM_PLAN;
 }
 
 /* Where another thread holds the task's lock, it judges the task and compiles the baseline, or has done so. */
-static enum ww_rc compile_first(struct ww_judge_task *t, struct ww_err *err)
+static enum ww_rc compile_first(
+	struct ww_judge_task *t, enum ww_rc (*compile)(struct ww_judge_task *t, struct ww_err *err), struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	if (pthread_mutex_trylock(&t->lock))
 		return WW_OK;
 	if (t->ref && ww_ref_alive(t->ref))
-		rc = compile_baseline(t, err);
+		rc = compile(t, err);
 	pthread_mutex_unlock(&t->lock);
 	return rc;
 }
@@ -281,7 +282,7 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 	v->degenerate = t->degenerate[v->rule];
 	v->fixed_buffers = has_stuck_values(t->graph);
 	WW_TRY(ww_base_eager_estimate(t, err));
-	if (compiles_first(t, b, depth))
+	if (compiles_first(t, v->form, depth))
 		WW_TRY(ww_base_prepare_missing(t, err));
 	if (t->turn.kind == WW_TURN_LOAD && !b->form)
 		ww_spare_more(t->judge);
@@ -438,8 +439,8 @@ static enum ww_rc measure_locked(struct ww_judge_task *t, struct built *b, const
 	enum ww_judge_depth depth, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
 	struct measuring m = { t, b, baseline, depth, v, diag, 0 };
-	if (compiles_first(t, b, depth))
-		WW_CHECK(compile_first(t, err));
+	if (compiles_first(t, v->form, depth))
+		WW_CHECK(compile_first(t, compile_baseline, err));
 	enum ww_turn_kind first = t->degenerate[0] < 0 ? WW_TURN_LOAD : WW_TURN_SHARED; /* the task's first verdict */
 	return ww_judge_hold(t, b->form ? WW_TURN_ALONE : first, measure_again, &m, err);
 }
@@ -478,9 +479,10 @@ static void binary_id(const struct built *b, char out[WW_HASH_HEX])
 	ww_hash_parts_hex(parts, WW_ARRAY_LEN(parts), out);
 }
 
-static enum ww_rc build_a_form(struct ww_judge_task *t, const struct ww_solution *s, struct built *b,
-	struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
+static enum ww_rc build_a_form(struct ww_judge_task *t, const struct ww_solution *s, enum ww_judge_depth depth,
+	struct built *b, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
+	(void)depth;
 	uint64_t start = ww_now_ns();
 	b->form = s;
 	b->extensions = -1;
@@ -490,9 +492,10 @@ static enum ww_rc build_a_form(struct ww_judge_task *t, const struct ww_solution
 	return rc;
 }
 
-static enum ww_rc build_a_plan(struct ww_judge_task *t, const struct ww_solution *s, struct built *b,
-	struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
+static enum ww_rc build_a_plan(struct ww_judge_task *t, const struct ww_solution *s, enum ww_judge_depth depth,
+	struct built *b, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
+	struct ww_err lost = WW_ERR_INIT; /* then it shows when the device is held, where the worker is started again */
 	uint64_t start = ww_now_ns();
 	ww_judge_progress(t->judge, "building the plan");
 	WW_CHECK(build_plan(t, s, b, diag, err));
@@ -501,6 +504,8 @@ static enum ww_rc build_a_plan(struct ww_judge_task *t, const struct ww_solution
 		return WW_OK;
 	b->work = work_of(t, b->image, 0);
 	v->library_only = b->work == WW_WORK_LIBRARY;
+	if (compiles_first(t, s->form, depth)) /* beside the kernels: the worker compiles by itself */
+		(void)!compile_first(t, ww_base_compile_ahead, &lost);
 	start = ww_now_ns();
 	ww_judge_progress(t->judge, "compiling the kernels");
 	WW_CHECK(compile_code(t, s, b, diag, err));
@@ -510,13 +515,13 @@ static enum ww_rc build_a_plan(struct ww_judge_task *t, const struct ww_solution
 	return WW_OK;
 }
 
-static enum ww_rc build_stages(struct ww_judge_task *t, const struct ww_solution *s, struct built *b,
-	struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
+static enum ww_rc build_stages(struct ww_judge_task *t, const struct ww_solution *s, enum ww_judge_depth depth,
+	struct built *b, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
 	int cpu = t->judge->opts.target == WW_TARGET_CPU;
 	if (cpu)
 		ww_work_begin();
-	enum ww_rc rc = (s->form == WW_FORM_PLAN ? build_a_plan : build_a_form)(t, s, b, v, diag, err);
+	enum ww_rc rc = (s->form == WW_FORM_PLAN ? build_a_plan : build_a_form)(t, s, depth, b, v, diag, err);
 	if (cpu)
 		ww_work_end();
 	if (rc == WW_OK && !b->ok)
@@ -573,7 +578,7 @@ enum ww_rc ww_judge_run_against(struct ww_judge_task *t, const struct ww_solutio
 	if (baseline)
 		WW_CHECK(build_baseline(t, baseline, &base, err));
 	if (!too_large(s, v, &diag)) {
-		WW_CHECK(build_stages(t, s, &b, v, &diag, err));
+		WW_CHECK(build_stages(t, s, depth, &b, v, &diag, err));
 		if (b.ok && depth >= WW_JUDGE_VERIFY)
 			WW_CHECK(measure_locked(t, &b, baseline ? &base : NULL, depth, v, &diag, err));
 		if (depth >= WW_JUDGE_CALL)

@@ -173,7 +173,8 @@ static int may_be_called(struct ww_judge_task *t)
 enum ww_rc ww_base_compile_ahead(struct ww_judge_task *t, struct ww_err *err)
 {
 	struct ww_base *e = &t->base[WW_BASE_COMPILE];
-	if (t->judge->opts.target != WW_TARGET_CUDA || !(t->judge->opts.baselines & (1u << WW_BASE_COMPILE)) || t->by_clock)
+	if (t->judge->opts.target != WW_TARGET_CUDA || !(t->judge->opts.baselines & (1u << WW_BASE_COMPILE)) ||
+		t->by_clock || ww_ref_compiling(t->ref))
 		return WW_OK;
 	if (!e->settled && !e->prepared)
 		WW_CHECK(look_up(t, WW_BASE_COMPILE, err));
