@@ -135,24 +135,24 @@ static int ends_with(const struct ww_str *s, const char *line)
 /* Wait for the device, then let the program go on: its time limit is extended by the wait, its output so far dropped.
  */
 static enum ww_rc begin_turn(
-	const struct ww_export_turn *turn, int in, struct ww_str *said, uint64_t *end, struct ww_err *err)
+	const struct ww_judge_use *use, int in, struct ww_str *said, uint64_t *end, struct ww_err *err)
 {
 	uint64_t asked = ww_now_ns();
 	ww_str_reset(said);
-	enum ww_rc rc = turn->take(turn->ctx, err);
+	enum ww_rc rc = use->take(use->ctx, err);
 	*end += ww_now_ns() - asked;
 	return rc == WW_OK ? ww_fd_write(in, "\n", 1, *end, err) : rc;
 }
 
-static void end_turn(const struct ww_export_turn *turn, struct ww_str *said)
+static void end_turn(const struct ww_judge_use *use, struct ww_str *said)
 {
 	ww_str_reset(said);
-	turn->rest(turn->ctx);
+	use->rest(use->ctx);
 }
 
 /* Read the program's output until it ends, granting its turns; output before a turn is dropped. */
-static enum ww_rc read_all(struct ww_export_python *p, const struct ww_export_turn *turn,
-	const volatile int *interrupted, struct ww_str *s, struct ww_err *err)
+static enum ww_rc read_all(struct ww_export_python *p, const struct ww_judge_use *use, const volatile int *interrupted,
+	struct ww_str *s, struct ww_err *err)
 {
 	uint64_t end = ww_deadline_ns(LIMIT_S);
 	for (;;) {
@@ -160,10 +160,10 @@ static enum ww_rc read_all(struct ww_export_python *p, const struct ww_export_tu
 		enum ww_rc rc = ww_fd_read(p->out, &byte, 1, ww_now_ns() + 200000000u, err);
 		if (rc == WW_OK) {
 			ww_str_addc(s, byte);
-			if (turn && ends_with(s, "ready\n"))
-				rc = begin_turn(turn, p->in, s, &end, err);
-			else if (turn && turn->rest && ends_with(s, "rest\n"))
-				end_turn(turn, s);
+			if (use && ends_with(s, "ready\n"))
+				rc = begin_turn(use, p->in, s, &end, err);
+			else if (use && use->rest && ends_with(s, "rest\n"))
+				end_turn(use, s);
 		}
 		if (rc == WW_OK || (rc == WW_ERR_TIMEOUT && ww_now_ns() < end && !(interrupted && *interrupted)))
 			continue;
@@ -176,13 +176,17 @@ static enum ww_rc read_all(struct ww_export_python *p, const struct ww_export_tu
 	}
 }
 
-enum ww_rc ww_export_python_run(struct ww_export_python *p, const char *line, const struct ww_export_turn *turn,
-	const volatile int *interrupted, struct ww_str *out, int *status, struct ww_err *err)
+void ww_export_python_tell(struct ww_export_python *p, const char *line)
 {
 	struct ww_err ended = WW_ERR_INIT; /* then its output says why */
-	*status = 0;
 	(void)!ww_fd_write(p->in, line, strlen(line), ww_deadline_ns(LIMIT_S), &ended);
-	WW_CHECK(read_all(p, turn, interrupted, out, err));
+}
+
+enum ww_rc ww_export_python_finish(struct ww_export_python *p, const struct ww_judge_use *use,
+	const volatile int *interrupted, struct ww_str *out, int *status, struct ww_err *err)
+{
+	*status = 0;
+	WW_CHECK(read_all(p, use, interrupted, out, err));
 	while (waitpid(p->pid, status, 0) < 0 && errno == EINTR)
 		;
 	p->pid = 0;

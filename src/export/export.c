@@ -291,7 +291,7 @@ static enum ww_rc run_scripts(struct making *all, int n, struct ww_str *out, str
 	WW_AUTO(ww_export_python_end) struct ww_export_python python = WW_EXPORT_PYTHON_NONE;
 	ww_auto_str line = WW_STR_INIT(1 << 20);
 	struct sharing sharing = { NULL, WW_SHARE_INIT };
-	const struct ww_export_turn turn = { take_share, rest, &sharing };
+	const struct ww_judge_use use = { take_share, rest, &sharing };
 	int status;
 	for (int i = n - 1; i >= 0; i--)
 		sharing.x = all[i].rc == WW_OK ? &all[i].x : sharing.x;
@@ -301,8 +301,9 @@ static enum ww_rc run_scripts(struct making *all, int n, struct ww_str *out, str
 	ww_json_add(&line, jobs);
 	ww_str_addc(&line, '\n');
 	WW_CHECK(ww_export_python_take(&python, WW_EXPORT_CHECKS, err));
-	enum ww_rc rc = ww_export_python_run(
-		&python, line.p, sharing.x->cuda ? &turn : NULL, sharing.x->o->interrupted, out, &status, err);
+	ww_export_python_tell(&python, line.p);
+	enum ww_rc rc = ww_export_python_finish(
+		&python, sharing.x->cuda ? &use : NULL, sharing.x->o->interrupted, out, &status, err);
 	ww_share_close(&sharing.share);
 	return rc;
 }

@@ -39,15 +39,12 @@ struct ww_export_python {
 #define WW_EXPORT_PYTHON_NONE { 0, -1, -1, WW_TMPDIR_INIT }
 /* One that has been started ahead, or a new one. */
 enum ww_rc ww_export_python_take(struct ww_export_python *p, enum ww_export_use use, struct ww_err *err) WW_MUST_CHECK;
-/* Send it the line; its output goes to out, its wait status (waitpid(2)) to *status.  With `turn` (may be NULL) the
- * device is shared: the program prints the line "ready" when it has imported and built all that it needs, and goes on
- * when it reads another line, sent once take() has returned.  It prints "rest" when it gives the device back. */
-struct ww_export_turn {
-	enum ww_rc (*take)(void *ctx, struct ww_err *err);
-	void (*rest)(void *ctx); /* may be NULL */
-	void *ctx;
-};
-enum ww_rc ww_export_python_run(struct ww_export_python *p, const char *line, const struct ww_export_turn *turn,
+/* Send it the line, on which it begins. */
+void ww_export_python_tell(struct ww_export_python *p, const char *line);
+/* Read what it prints into out until it ends; its wait status (waitpid(2)) to *status.  With `use` (may be NULL) the
+ * device is shared: the program prints the line "ready" before it uses the device, and goes on when it reads another
+ * line, sent once take() has returned.  It prints "rest" when it gives the device back. */
+enum ww_rc ww_export_python_finish(struct ww_export_python *p, const struct ww_judge_use *use,
 	const volatile int *interrupted, struct ww_str *out, int *status, struct ww_err *err) WW_MUST_CHECK;
 void ww_export_python_end(struct ww_export_python *p); /* safe twice */
 /* The last line of what a program printed that is a JSON object, or NULL; tail gets the last 400 bytes for messages. */

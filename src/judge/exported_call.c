@@ -18,39 +18,88 @@ static void set_call(const struct ww_judge_task *t, struct ww_verdict *v, const 
 	}
 }
 
-struct alone {
+/* The process uses the device as a judgement of a small task does: what is loaded and called for the first time goes
+ * with others that load, and each timed call has the device for itself (turns.h).  That of a large task has it
+ * throughout: beside others there might be no memory for its inputs. */
+struct uses {
 	const struct ww_judge *judge;
 	struct ww_turn turn;
+	int heavy, taken, calling;
 	double wait_s;
 };
 
-static enum ww_rc take_device(void *alone, struct ww_err *err)
+static enum ww_rc change_turn(struct uses *u, enum ww_turn_kind kind, struct ww_err *err)
 {
-	struct alone *a = alone;
 	uint64_t start = ww_now_ns();
-	enum ww_rc rc = ww_turn_take(&a->turn, a->judge, WW_TURN_ALONE, err);
-	a->wait_s = ww_seconds_since(start);
-	ww_judge_progress(a->judge, "timing the exported call");
+	enum ww_rc rc = ww_turn_take(&u->turn, u->judge, u->heavy ? WW_TURN_ALONE : kind, err);
+	u->wait_s += ww_seconds_since(start);
 	return rc;
 }
 
-enum ww_rc ww_judge_time_call(
-	struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
+static enum ww_rc take_device(void *uses, struct ww_err *err)
+{
+	struct uses *u = uses;
+	u->taken++;
+	if (u->taken == 1)
+		return change_turn(u, WW_TURN_LOAD, err);
+	if (u->taken == 2) {
+		WW_CHECK(change_turn(u, WW_TURN_TIMED, err));
+		ww_judge_progress(u->judge, "timing the exported call");
+		return WW_OK;
+	}
+	if (!u->calling) /* a task may print what it likes */
+		ww_turn_call(&u->turn);
+	u->calling = 1;
+	return WW_OK;
+}
+
+static void rest(void *uses)
+{
+	struct uses *u = uses;
+	if (u->calling)
+		ww_turn_called(&u->turn);
+	u->calling = 0;
+}
+
+const struct ww_turn *ww_judge_call_turn(const void *use_ctx) { return &((const struct uses *)use_ctx)->turn; }
+
+void ww_judge_call_begin(struct ww_judge_task *t, const struct ww_solution *s, struct ww_exported_call *c)
+{
+	const struct ww_judge_opts *o = &t->judge->opts;
+	if (!o->caller || o->target != WW_TARGET_CUDA || s->form != WW_FORM_PLAN)
+		return;
+	c->caller = o->caller;
+	(void)!o->caller->begin(t, &t->task, s, o->device, CALLS, &c->call, &c->why);
+}
+
+void ww_judge_call_end(struct ww_exported_call *c)
+{
+	if (c->caller)
+		c->caller->end(c->call);
+	c->call = NULL;
+}
+
+enum ww_rc ww_judge_call_time(
+	struct ww_judge_task *t, struct ww_exported_call *c, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
 	struct ww_judge *j = t->judge;
-	struct alone alone = { j, { 0 }, 0 };
+	struct uses u = { .judge = j, .heavy = t->heavy };
+	const struct ww_judge_use use = { take_device, rest, &u };
 	double us[CALLS];
 	int n = 0;
-	enum ww_rc rc;
+	enum ww_rc rc = c->why.rc;
 
-	if (!j->opts.caller || j->opts.target != WW_TARGET_CUDA || v->form != WW_FORM_PLAN || !v->correct ||
-		!isfinite(v->time.device_us))
+	if (!c->caller || !v->correct || !isfinite(v->time.device_us))
 		return WW_OK;
-	ww_judge_progress(j, "exporting the operator to time its call");
-	rc = j->opts.caller->time(
-		t, &t->task, s, j->opts.device, take_device, &alone, j->opts.interrupted, us, CALLS, &n, err);
-	ww_turn_drop(&alone.turn);
-	v->seconds.wait += alone.wait_s;
+	if (rc == WW_OK) {
+		ww_judge_progress(j, "exporting the operator to time its call");
+		rc = c->caller->time(c->call, &use, j->opts.interrupted, us, CALLS, &n, err);
+	} else {
+		*err = c->why;
+	}
+	rest(&u); /* it may have died in a call */
+	ww_turn_drop(&u.turn);
+	v->seconds.wait += u.wait_s;
 	if (rc == WW_OK) {
 		pthread_mutex_lock(&t->lock);
 		set_call(t, v, us, n);

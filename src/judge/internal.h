@@ -259,10 +259,19 @@ enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err) W
 /* timing.c */
 enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
 
-/* exported_call.c: call_us and speedup_call of a solution that has been timed, by the judge's `caller`, under a lease
- * of its own.  That they could not be measured is a line in diag and no error. */
-enum ww_rc ww_judge_time_call(struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v,
+/* exported_call.c: call_us and speedup_call of a solution that has been timed, by the judge's `caller`.  Its process is
+ * started before the solution is verified, so that it imports PyTorch meanwhile.  That a call could not be measured is
+ * a line in diag and no error. */
+struct ww_exported_call {
+	const struct ww_judge_caller *caller; /* NULL: none is wanted */
+	void *call;
+	struct ww_err why; /* it was not begun */
+};
+void ww_judge_call_begin(struct ww_judge_task *t, const struct ww_solution *s, struct ww_exported_call *c);
+enum ww_rc ww_judge_call_time(struct ww_judge_task *t, struct ww_exported_call *c, struct ww_verdict *v,
 	struct ww_str *diag, struct ww_err *err) WW_MUST_CHECK;
+void ww_judge_call_end(struct ww_exported_call *c);
+const struct ww_turn *ww_judge_call_turn(const void *use_ctx); /* of the process under way, for tests */
 
 /* without_launches.c: run a judged plan of launches and library nodes without its launches.  *library_only: less than
  * half of the outputs' elements are wrong then, or its kernels have called the library besides. */

@@ -570,6 +570,7 @@ enum ww_rc ww_judge_run_against(struct ww_judge_task *t, const struct ww_solutio
 	const struct ww_solution *baseline, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err)
 {
 	built_auto b = { .image = NULL }, base = { .image = NULL };
+	WW_AUTO(ww_judge_call_end) struct ww_exported_call call = { .why = WW_ERR_INIT };
 	ww_auto_str diag = WW_STR_INIT(4 * DIAG_MAX_BYTES);
 	uint64_t start = ww_now_ns();
 
@@ -579,10 +580,12 @@ enum ww_rc ww_judge_run_against(struct ww_judge_task *t, const struct ww_solutio
 		WW_CHECK(build_baseline(t, baseline, &base, err));
 	if (!too_large(s, v, &diag)) {
 		WW_CHECK(build_stages(t, s, depth, &b, v, &diag, err));
+		if (b.ok && depth >= WW_JUDGE_CALL)
+			ww_judge_call_begin(t, s, &call);
 		if (b.ok && depth >= WW_JUDGE_VERIFY)
 			WW_CHECK(measure_locked(t, &b, baseline ? &base : NULL, depth, v, &diag, err));
 		if (depth >= WW_JUDGE_CALL)
-			WW_CHECK(ww_judge_time_call(t, s, v, &diag, err));
+			WW_CHECK(ww_judge_call_time(t, &call, v, &diag, err));
 	}
 	add_seed_note(t->judge, &diag);
 	WW_CHECK(take_diagnostics(v, &diag, err));

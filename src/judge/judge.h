@@ -19,13 +19,25 @@ struct ww_solution;
 struct ww_task;     /* src/task/task.h */
 struct ww_compiled; /* src/judge/compile/compile.h */
 
-/* Times the exported operator's call, by events around a call from Python in a fresh process: at most max times in
- * microseconds, *n made (src/export/call.c, which this module may not include). */
+/* When a process may use the device: take() waits until it may, rest() says that it has done so. */
+struct ww_judge_use {
+	enum ww_rc (*take)(void *ctx, struct ww_err *err);
+	void (*rest)(void *ctx);
+	void *ctx;
+};
+
+/* Times the exported operator's call, by events around a call from Python in a fresh process (src/export/call.c, which
+ * this module may not include). */
 struct ww_judge_caller {
-	/* alone(alone_ctx): takes the device's lease; called when the process is ready to use the device. */
-	enum ww_rc (*time)(struct ww_judge_task *t, const struct ww_task *task, const struct ww_solution *s, int device,
-		enum ww_rc (*alone)(void *alone_ctx, struct ww_err *err), void *alone_ctx, const volatile int *interrupted,
-		double *us, int max, int *n, struct ww_err *err);
+	/* Start the process for a solution that builds: it imports and builds by itself, without the device.  *call is the
+	 * caller's to end, NULL after an error. */
+	enum ww_rc (*begin)(struct ww_judge_task *t, const struct ww_task *task, const struct ww_solution *s, int device,
+		int max, void **call, struct ww_err *err);
+	/* At most max times in microseconds, *n made.  use->take() is called when the process is to start the device and to
+	 * call the operator once; when it is to time calls; and before each of them, with rest() behind it. */
+	enum ww_rc (*time)(void *call, const struct ww_judge_use *use, const volatile int *interrupted, double *us, int max,
+		int *n, struct ww_err *err);
+	void (*end)(void *call); /* NULL is fine */
 };
 
 struct ww_judge_opts {

@@ -49,14 +49,15 @@ static void only_what_comes_behind_the_turns_is_a_result(void **state)
 {
 	(void)state;
 	struct ww_export_python p;
-	const struct ww_export_turn turn = { take, rest, NULL };
+	const struct ww_judge_use use = { take, rest, NULL };
 	struct ww_str out = WW_STR_INIT(1024);
 	struct ww_err err = WW_ERR_INIT;
 	int status;
 	start(&p,
 		"read line; echo a warning; for turn in 1 2; do echo ready; read go; echo rest; done; "
 		"echo '{\"pass\": true}'");
-	assert_int_equal(ww_export_python_run(&p, "jobs\n", &turn, NULL, &out, &status, &err), WW_OK);
+	ww_export_python_tell(&p, "jobs\n");
+	assert_int_equal(ww_export_python_finish(&p, &use, NULL, &out, &status, &err), WW_OK);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	assert_string_equal(out.p, "{\"pass\": true}\n");
 	assert_int_equal(taken, 2);
