@@ -66,12 +66,13 @@ static enum ww_rc start(struct ww_export_python *p, enum ww_export_use use, stru
 	*p = (struct ww_export_python)WW_EXPORT_PYTHON_NONE;
 	WW_CHECK(ww_ref_find_python(python, err));
 	if (use == WW_EXPORT_CHECKS) /* -c puts the working directory on the path: no task's file may lie there */
-		return spawn(p, (char *[]){ python, "-s", "-c", all, NULL }, "/", err);
+		return spawn(p, (char *[]){ python, "-s", "-X", WW_JUDGE_EXPORTED, "-c", all, NULL }, "/", err);
 	WW_CHECK(ww_fs_program(self, err));
 	WW_CHECK(ww_tmpdir_new(&p->dir, "call", err));
 	WW_CHECK(ww_fs_join(private, p->dir.path, "private", err));
 	WW_CHECK(ww_fs_mkdirs(private, err));
-	char *argv[] = { self, "__confined", private, p->dir.path, "", "cuda", "0", python, "-s", "-c", one, NULL };
+	char *argv[] = { self, "__confined", private, p->dir.path, "", "cuda", "0", python, "-s", "-X", WW_JUDGE_EXPORTED,
+		"-c", one, NULL };
 	return spawn(p, argv, "/", err);
 }
 

@@ -26,6 +26,10 @@ struct ww_judge_use {
 	void *ctx;
 };
 
+/* Stands in the command lines of Python processes that run exported operators: on a GPU they are no strangers (load.c).
+ */
+#define WW_JUDGE_EXPORTED "warpwright-export"
+
 /* Times the exported operator's call, by events around a call from Python in a fresh process (src/export/call.c, which
  * this module may not include). */
 struct ww_judge_caller {

@@ -207,23 +207,13 @@ static struct nvml nvml_of(const char *uuid)
 	return n;
 }
 
-/* One of a judge's processes that use the GPU: a runner, a reference worker, a candidate of another form. */
-static int is_judges(const char *pid)
-{
-	char line[4096];
-	read_of(atoi(pid), "cmdline", line);
-	return strstr(line, "__runner cuda") || strstr(line, "/bridge/");
-}
-
-/* A judge has the lease's file open too, but computes in processes of its own. */
-static int is_engine(const char *pid, const char *device)
+/* Whether a process has started CUDA; `unknown` where nobody may see. */
+static int has_cuda(const char *pid, int unknown)
 {
 	char dir[64], name[400], to[64];
-	int cuda = 0;
-	if (!ww_lease_takes_part(atoi(pid), device))
-		return 0;
 	snprintf(dir, sizeof(dir), "/proc/%.16s/fd", pid);
 	DIR *d = opendir(dir);
+	int cuda = !d && unknown;
 	for (struct dirent *e; !cuda && d && (e = readdir(d));) {
 		snprintf(name, sizeof(name), "%s/%s", dir, e->d_name);
 		ssize_t n = readlink(name, to, sizeof(to) - 1);
@@ -233,6 +223,22 @@ static int is_engine(const char *pid, const char *device)
 	if (d)
 		closedir(d);
 	return cuda;
+}
+
+/* One of a judge's processes that use the GPU: a runner, a reference worker, a candidate of another form, or one with
+ * an exported operator, which waits for seconds before it starts CUDA. */
+static int is_judges(const char *pid)
+{
+	char line[4096];
+	read_of(atoi(pid), "cmdline", line);
+	return strstr(line, "__runner cuda") || strstr(line, "/bridge/") ||
+		(strstr(line, WW_JUDGE_EXPORTED) && has_cuda(pid, 1));
+}
+
+/* A judge has the lease's file open too, but computes in processes of its own. */
+static int is_engine(const char *pid, const char *device)
+{
+	return ww_lease_takes_part(atoi(pid), device) && has_cuda(pid, 0);
 }
 
 static int own_processes(const char *device)

@@ -50,9 +50,8 @@ static enum ww_rc scripted_time(void *call, const struct ww_judge_use *use, cons
 static void scripted_end(void *call) { ended += call == &begun; }
 
 static const struct ww_judge_caller scripted = { scripted_begin, scripted_time, scripted_end };
-static struct ww_judge judge = {
-	.opts = { .target = WW_TARGET_CUDA, .caller = &scripted }, .facts.uuid = "test-exported-call"
-};
+static struct ww_judge judge = { .opts = { .target = WW_TARGET_CUDA, .caller = &scripted },
+	.facts.uuid = "test-exported-call" };
 static struct ww_judge_task task = { .judge = &judge, .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* The whole device is free again: nothing of this process's has a turn. */
@@ -107,8 +106,8 @@ static void a_large_task_has_it_throughout(void **state)
 /* A task's file may print "ready" and "rest" too. */
 static void whatever_it_prints(void **state)
 {
-	static const char *const scripts[] = { "", "d", "rd", "rrd", "rrrrrr", "rrrrdd", "rrrdddr", "x", "rx", "rrx", "rrrx",
-		"rrrrx" };
+	static const char *const scripts[] = { "", "d", "rd", "rrd", "rrrrrr", "rrrrdd", "rrrdddr", "x", "rx", "rrx",
+		"rrrx", "rrrrx" };
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(scripts); i++) {
 		ww_auto_str diag = WW_STR_INIT(1024);
