@@ -11,6 +11,7 @@
 #include "base/lock.h"
 #include "base/time.h"
 #include "export/embed.h"
+#include "task/bytecode.h"
 #include "task/ref.h"
 
 #include <errno.h>
@@ -60,19 +61,25 @@ static enum ww_rc spawn(struct ww_export_python *p, char *const *argv, const cha
 
 static enum ww_rc start(struct ww_export_python *p, enum ww_export_use use, struct ww_err *err)
 {
-	char self[PATH_MAX], python[PATH_MAX], private[PATH_MAX];
+	enum { PYTHON_AT = 7, MOST = 16 };
+	char self[PATH_MAX], python[PATH_MAX], private[PATH_MAX], code[PATH_MAX], option[PATH_MAX + 32];
 	char *all = (char *)ww_embedded_find("src/export/templates/run_all.py")->bytes;
 	char *one = (char *)ww_embedded_find("src/export/templates/run_one.py")->bytes;
+	char *argv[MOST] = { self, "__confined", private, p->dir.path, code, "cuda", "0", python, "-s", "-X",
+		WW_JUDGE_EXPORTED };
+	int n = PYTHON_AT + 4;
 	*p = (struct ww_export_python)WW_EXPORT_PYTHON_NONE;
 	WW_CHECK(ww_ref_find_python(python, err));
+	ww_bytecode_dir(python, code);
+	n += ww_bytecode_args(code, (const char **)&argv[n], option);
+	argv[n] = "-c";
+	argv[n + 1] = use == WW_EXPORT_CHECKS ? all : one;
 	if (use == WW_EXPORT_CHECKS) /* -c puts the working directory on the path: no task's file may lie there */
-		return spawn(p, (char *[]){ python, "-s", "-X", WW_JUDGE_EXPORTED, "-c", all, NULL }, "/", err);
+		return spawn(p, argv + PYTHON_AT, "/", err);
 	WW_CHECK(ww_fs_program(self, err));
 	WW_CHECK(ww_tmpdir_new(&p->dir, "call", err));
 	WW_CHECK(ww_fs_join(private, p->dir.path, "private", err));
 	WW_CHECK(ww_fs_mkdirs(private, err));
-	char *argv[] = { self, "__confined", private, p->dir.path, "", "cuda", "0", python, "-s", "-X", WW_JUDGE_EXPORTED,
-		"-c", one, NULL };
 	return spawn(p, argv, "/", err);
 }
 
