@@ -239,6 +239,7 @@ enum ww_rc ww_eval_solve(struct ww_batch_job *job, struct ww_judge_task *t, stru
 	uint64_t start = ww_now_ns();
 	json_object_del(o->line, "verdicts"); /* of an attempt that found no memory */
 	set(o, "family", json_string(ww_eval_family(ww_judge_task_graph(t))));
+	set(o, "opened_seconds", json_real(job->opened_s));
 	enum ww_rc rc = o->has_files ? judge_files(o, t, err) : solve_by_policy(o, t, err);
 	set(o, "seconds", json_real(ww_seconds_since(start)));
 	return rc;

@@ -73,7 +73,7 @@ ok([sorted(r) for r in raw("first")[2:]] == [["id", "profile"]] * 2 and all(r["p
 good, nothing = after
 ok(good["outcome"] == "judged" and good["verdicts"]["strict"]["correct"]
    and good["verdicts"]["paper"]["rule"] == "paper"
-   and good["floor_us"] > 0 and good["profile"] and "plan.c" in good["solution"],
+   and good["floor_us"] > 0 and good["opened_seconds"] > 0 and good["profile"] and "plan.c" in good["solution"],
    "a line holds verdicts by both rules, floor, profile and solution", good)
 ok(nothing["verdicts"]["strict"]["degenerate"], "a degenerate problem is said to be one", nothing)
 if ALL:
