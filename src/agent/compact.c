@@ -73,6 +73,13 @@ char *ww_compact_system(const struct ww_compact *c)
 	return ww_str_take(&s);
 }
 
+char *ww_compact_output(const char *text, size_t n)
+{
+	struct ww_str s = WW_STR_INIT(WW_COMPACT_OUTPUT_MAX_BYTES + 256);
+	ww_str_add_bounded(&s, text, n, WW_COMPACT_OUTPUT_MAX_BYTES);
+	return ww_str_take(&s);
+}
+
 /* What schedules depend on. */
 static void add_device(const json_t *d, struct ww_str *s)
 {

@@ -20,10 +20,12 @@ struct ww_compact {
 
 enum { WW_COMPACT_OUTPUT_MAX_BYTES = 1200 }; /* of a tool, in text */
 
-/* malloc'ed; NULL out of memory. */
+/* malloc'ed; NULL out of memory, as all texts here. */
 char *ww_compact_system(const struct ww_compact *c);
 /* The user's message.  `inspect`: what the tool inspect answers (ww_tool_inspect_data()). */
 char *ww_compact_task(const json_t *inspect);
+/* What is shown of a tool's text. */
+char *ww_compact_output(const char *text, size_t n);
 /* The tools that the system text describes, in its order; *n 0 in loops without tools. */
 const struct ww_tool_spec *ww_compact_tools(enum ww_loop loop, size_t *n);
 

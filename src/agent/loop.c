@@ -276,11 +276,7 @@ static enum ww_rc refuse_judging(struct ww_tool_result *r)
 /* What the policy is shown of a tool's text; takes it. */
 static char *said_text(const struct ww_agent_loop *l, struct ww_str *text)
 {
-	struct ww_str part = WW_STR_INIT(WW_COMPACT_OUTPUT_MAX_BYTES + 256);
-	if (l->opts->prompt != WW_PROMPT_COMPACT)
-		return ww_str_take(text);
-	ww_str_add_bounded(&part, text->p, text->len, WW_COMPACT_OUTPUT_MAX_BYTES);
-	return ww_str_take(&part);
+	return l->opts->prompt == WW_PROMPT_COMPACT ? ww_compact_output(text->p, text->len) : ww_str_take(text);
 }
 
 enum ww_rc ww_loop_content_of(const struct ww_agent_loop *l, const struct ww_episode_solution *s,

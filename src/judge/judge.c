@@ -13,6 +13,7 @@
  *
  * Lock order: task lock, then turn, then judge lock. */
 #include "judge/internal.h"
+#include "judge/reasons.h"
 #include "judge/forms/form.h"
 #include "judge/forms/forms.h"
 #include "judge/quiet.h"
@@ -28,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIAG_MAX_BYTES = 12 << 10, FIRST_RUN_LIMIT_S = 30 };
+enum { DIAG_MAX_BYTES = WW_REASONS_MAX_BYTES, FIRST_RUN_LIMIT_S = 30 };
 
 void ww_judge_progress(const struct ww_judge *j, const char *stage)
 {
@@ -76,8 +77,7 @@ static enum ww_rc build_plan(
 	b->ok = rc == WW_OK && result == WW_BUILD_OK;
 	if (rc == WW_OK && !b->ok) {
 		b->status = WW_STATUS_PLAN_FAILED;
-		ww_str_addf(diag, "%s\n", ww_build_result_text(result));
-		ww_str_add_quoted(diag, text.p, text.len, WW_BUILD_DIAG_BYTES);
+		ww_reason_build(result, &text, diag);
 	}
 	return rc;
 }
@@ -92,8 +92,7 @@ static enum ww_rc compile_code(
 	b->ok = rc == WW_OK && result == WW_COMPILE_OK;
 	if (rc == WW_OK && !b->ok) {
 		b->status = compile_status(result);
-		ww_str_addf(diag, "%s\n", ww_compile_result_text(result));
-		ww_str_add_quoted(diag, b->binary.log, strlen(b->binary.log), WW_COMPILE_LOG_BYTES);
+		ww_reason_compile(result, b->binary.log, diag);
 	}
 	return rc;
 }
@@ -538,10 +537,8 @@ static void add_seed_note(const struct ww_judge *j, struct ww_str *diag)
 
 static enum ww_rc take_diagnostics(struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
-	struct ww_str clean = WW_STR_INIT(DIAG_MAX_BYTES + 256);
-	ww_str_add_bounded(&clean, diag->p, diag->len, DIAG_MAX_BYTES);
 	free(v->diagnostics);
-	v->diagnostics = ww_str_take(&clean);
+	v->diagnostics = ww_reason_bounded(diag);
 	return v->diagnostics ? WW_OK : ww_nomem(err);
 }
 

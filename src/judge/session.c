@@ -8,6 +8,7 @@
  * it should have written, and on the cpu target the runner is stopped (client.h) from the end of its call until the
  * outputs have been compared.  Guards come last there: asking for them lets it run. */
 #include "judge/internal.h"
+#include "judge/reasons.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -20,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIAG_TEXT_BYTES = 480, LOAD_LIMIT_S = 30, READY_LIMIT_S = 60 };
+enum { LOAD_LIMIT_S = 30, READY_LIMIT_S = 60 };
 
 void ww_session_fail(struct ww_session *s, enum ww_status status, const char *fmt, ...)
 {
@@ -34,12 +35,13 @@ void ww_session_fail(struct ww_session *s, enum ww_status status, const char *fm
 	s->failed = 1;
 }
 
-/* The runner's text, which the candidate may have written, quoted line by line. */
 static void fail_quoted(
 	struct ww_session *s, enum ww_status status, const char *what, const char *stage, const char *text)
 {
-	ww_session_fail(s, status, "%s (%s)%s", what, stage, *text ? ":" : "");
-	ww_str_add_quoted(&s->diag, text, strlen(text), DIAG_TEXT_BYTES);
+	ww_reason_run(what, stage, text, &s->diag);
+	s->v->status = status;
+	s->v->correct = 0;
+	s->failed = 1;
 }
 
 void ww_session_fail_run(struct ww_session *s, const struct ww_run_result *res, const char *stage)
@@ -324,72 +326,6 @@ enum ww_rc ww_session_draw_unchecked(struct ww_judge_task *t, enum ww_ref_params
 	return draw(t, &d, err);
 }
 
-static void add_index(struct ww_str *s, const int64_t *index, int rank)
-{
-	ww_str_addc(s, '[');
-	for (int i = 0; i < rank && i < WW_MAX_RANK; i++)
-		ww_str_addf(s, "%s%lld", i ? ", " : "", (long long)index[i]);
-	ww_str_addc(s, ']');
-}
-
-struct words {
-	const char *name, *text;
-};
-
-static const char *words_of(const struct words *w, size_t n, const char *name)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(name, w[i].name))
-			return w[i].text;
-	return "";
-}
-
-static const struct words wheres[] = { { "all", "nearly every element is wrong" },
-	{ "tail", "the wrong elements are at the end: a tail or the last block is not covered" },
-	{ "row ends", "the wrong elements are at the end of each row: the last columns are not covered" },
-	{ "strided", "the wrong elements repeat at a fixed distance" },
-	{ "single", "one element is wrong: a bound that is off by one, or a race" },
-	{ "scattered", "the wrong elements are scattered: a race, or a condition on the data" },
-	{ "accuracy", "no element is far off, the whole is too inaccurate: accumulate in higher precision" } };
-static const struct words looks[] = {
-	{ "nan", "they hold NaN: never written (outputs and scratch hold NaN bytes before each call), or an overflow" },
-	{ "zero", "they are zero" }, { "shifted", "each holds what belongs to its neighbour: an index that is off by one" }
-};
-
-static void describe_pattern(struct ww_session *s, const struct ww_ref_diff *d)
-{
-	const char *where = words_of(wheres, WW_ARRAY_LEN(wheres), d->pattern),
-			   *what = words_of(looks, WW_ARRAY_LEN(looks), d->looks);
-	if (*where)
-		ww_str_addf(&s->diag, "  pattern: %s%s%s\n", where, *what ? "; " : "", what);
-}
-
-/* A few lines about one wrong output. */
-static void describe_diff(struct ww_session *s, int output, const struct ww_ref_diff *d, const char *when)
-{
-	ww_str_addf(&s->diag, "output %d does not match (%s): ", output, when);
-	if (d->violations)
-		ww_str_addf(&s->diag, "%lld of %lld elements beyond the limit", (long long)d->violations, (long long)d->numel);
-	else
-		ww_str_addf(&s->diag, "the norm-wise error%s is too large", *d->part ? " of a part" : "");
-	if (d->nonfinite)
-		ww_str_addf(&s->diag, ", %lld of them NaN or Inf", (long long)d->nonfinite);
-	ww_str_addf(&s->diag,
-		"\n  relative error %.3g (limit %.3g, PyTorch's own %.3g); largest absolute error %.3g (limit %.3g, "
-		"PyTorch's own %.3g)\n",
-		d->err_rel, d->limit_rel, d->e_rel, d->err_abs, d->limit_abs, d->e_max);
-	if (d->violations) {
-		ww_str_adds(&s->diag, "  first at ");
-		add_index(&s->diag, d->first, d->rank);
-		ww_str_addf(&s->diag, ": expected %.9g, found %.9g\n  worst at ", d->first_expected, d->first_found);
-		add_index(&s->diag, d->worst, d->rank);
-		ww_str_addf(&s->diag, ": expected %.9g, found %.9g\n", d->worst_expected, d->worst_found);
-	}
-	describe_pattern(s, d);
-	if (*d->part)
-		ww_str_addf(&s->diag, "  part: %s, measured by its own size: the output as a whole is right\n", d->part);
-}
-
 static double worse(double a, double b) { return isnan(a) ? b : isnan(b) ? a : a > b ? a : b; }
 
 enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite, struct ww_err *err)
@@ -432,7 +368,7 @@ enum ww_rc ww_session_check_draw(
 	for (int i = 0; !c->pass && i < c->n_outputs; i++) {
 		if (c->outputs[i].pass)
 			continue;
-		describe_diff(s, i, &c->outputs[i], when);
+		ww_reason_diff(&c->outputs[i], i, when, &s->diag);
 		s->v->status = WW_STATUS_MISMATCH;
 		s->v->correct = 0;
 		s->failed = 1;

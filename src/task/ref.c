@@ -42,7 +42,7 @@ static void read_text(char *out, size_t size, const json_t *o, const char *key)
 	snprintf(out, size, "%s", ww_json_str(o, key, ""));
 }
 
-static void read_device(struct ww_device *d, const json_t *o, enum ww_target target)
+void ww_ref_device(const json_t *o, enum ww_target target, struct ww_device *d)
 {
 	*d = (struct ww_device){ .target = (int)target,
 		.threads = (int)ww_json_int(o, "threads", 0),
@@ -98,7 +98,7 @@ enum ww_rc ww_ref_ready(struct ww_ref *r, struct ww_err *err)
 	read_text(i->driver, sizeof(i->driver), versions, "driver");
 	read_text(i->device_name, sizeof(i->device_name), device, "name");
 	read_text(i->device_uuid, sizeof(i->device_uuid), device, "uuid");
-	read_device(&i->device, device, r->opts.target);
+	ww_ref_device(device, r->opts.target, &i->device);
 out:
 	ww_ref_drop_fds(&fds, &n);
 	return rc;

@@ -84,6 +84,9 @@ const struct ww_ref_info *ww_ref_info(const struct ww_ref *r);
 /* Everything that hello answered, as JSON; borrowed. */
 const json_t *ww_ref_hello(const struct ww_ref *r);
 
+/* The facts of a device in the form that hello and the tool inspect have them. */
+void ww_ref_device(const json_t *o, enum ww_target target, struct ww_device *out);
+
 /* Measured now, about 0.3 s: arithmetic peaks by large matrix products; 0 where the target has no such unit. */
 struct ww_ref_peaks {
 	double fp32_flops, tf32_flops, fp16_flops, bf16_flops, memory_bytes_per_s;

@@ -30,7 +30,7 @@ int ww_cuda_failed(struct ww_cuda *x, struct ww_run_reply *r, int kind, const ch
 static const char *fault_text(CUresult e)
 {
 	switch (e) {
-	case CUDA_ERROR_ILLEGAL_ADDRESS: return "an access outside every buffer, or a store to an input or parameter";
+	case CUDA_ERROR_ILLEGAL_ADDRESS: return WW_RUN_ILLEGAL_ADDRESS;
 	case CUDA_ERROR_MISALIGNED_ADDRESS: return "an access at an address that is not a multiple of its size";
 	case CUDA_ERROR_ILLEGAL_INSTRUCTION: return "an illegal instruction, or a trap";
 	case CUDA_ERROR_INVALID_ADDRESS_SPACE: return "an instruction on memory of another space";

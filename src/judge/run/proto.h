@@ -69,6 +69,9 @@ enum ww_run_kind {
 	WW_RUN_BROKEN       /* our own trouble: no device, driver too old */
 };
 
+/* What the cuda side says of CUDA_ERROR_ILLEGAL_ADDRESS, before the error's name. */
+#define WW_RUN_ILLEGAL_ADDRESS "an access outside every buffer, or a store to an input or parameter"
+
 struct ww_run_head {
 	uint32_t magic, op, n_fds, bytes;
 };
