@@ -47,11 +47,17 @@ static const struct ww_opt opts[] = {
 	{ "turns", 0, WW_OPT_INT, offsetof(struct ww_synth_values, turns), "N", "3", 1, 1e6,
 		"teach: turns that the prompt of the agent's loop names" },
 	{ "longest", 0, WW_OPT_INT, offsetof(struct ww_synth_values, longest), "BYTES", "0", 0, 1e9,
-		"teach: leave out a longer prompt and answer; 0: none" },
+		"teach: leave out a longer conversation, with two solutions one twice as long; 0: none" },
+	{ "solutions", 0, WW_OPT_INT, offsetof(struct ww_synth_values, solutions), "N", "1", 1, 32,
+		"teach: conversations about a task at most, each with another solution: the planner's "
+		"first one, then others that its search may try, drawn by seed" },
+	{ "forms", 0, WW_OPT_STR, offsetof(struct ww_synth_values, forms), "A:B:C:D", NULL, 0, 0,
+		"teach, loop agent: shares of conversations of a single turn, verified, verified and made "
+		"faster, verified and mended; the rest hands the solution in at once" },
 	{ "sample", 0, WW_OPT_INT, offsetof(struct ww_synth_values, sample), "N", "20", 0, 1e9,
 		"audit: rows that are run, to find degenerate and random ones; 0: none" },
 	{ "seed", 0, WW_OPT_INT, offsetof(struct ww_synth_values, seed), "N", "0", 0, 9e15,
-		"run, compose: seed of the candidates; audit: of the sample" },
+		"run, compose: seed of the candidates; audit: of the sample; teach: of what is drawn" },
 	{ "rows", 0, WW_OPT_INT, offsetof(struct ww_synth_values, rows), "N", "10", 0, 1e9,
 		"audit: rows of each kind that are listed; --json lists all" },
 	{ "max-seconds", 0, WW_OPT_NUM, offsetof(struct ww_synth_values, max_s), "S", "60", 0.1, 3600,
@@ -79,9 +85,10 @@ static const struct {
 	{ "count", "run compose" }, { "validation", "run" }, { "held-out", "run" }, { "max-tried", "run" },
 	{ "stop-after", "run" }, { "output", "run" }, { "parquet", "run" }, { "timings", "run" },
 	{ "catalogue", "run compose" }, { "policy", "run" }, { "base-url", "run" }, { "each", "compose" },
-	{ "no-transformers", "crawl" }, { "index", "compose" }, { "sample", "audit" }, { "seed", "run compose audit" },
-	{ "rows", "audit" }, { "max-seconds", "audit show teach" }, { "target", "run compose audit teach" },
-	{ "facts", "teach" }, { "loop", "teach" }, { "turns", "teach" }, { "longest", "teach" }, { "threads", "run" },
+	{ "no-transformers", "crawl" }, { "index", "compose" }, { "sample", "audit" },
+	{ "seed", "run compose audit teach" }, { "rows", "audit" }, { "max-seconds", "audit show teach" },
+	{ "target", "run compose audit teach" }, { "facts", "teach" }, { "loop", "teach" }, { "turns", "teach" },
+	{ "longest", "teach" }, { "solutions", "teach" }, { "forms", "teach" }, { "threads", "run" },
 	{ "device", "run audit" }, { "devices", "run" } };
 
 /* Every option that was given has an effect. */

@@ -17,8 +17,8 @@ struct ww_synth_values {
 	double stop_after_s;
 	int each, no_transformers, parquet;
 	/* teach */
-	const char *facts, *loop, *subject; /* subject: the set, filled in by the subcommand */
-	int64_t longest, turns;
+	const char *facts, *loop, *forms, *subject; /* subject: the set, filled in by the subcommand */
+	int64_t longest, turns, solutions;
 };
 
 /* Parts of "A:B:C" into out, at most max; list is cut into pieces. */

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """synth teach: the conversations that it writes are those that eval records and episode export hands on, but for the
 numbers of indices; the renumbered solution is correct; rows that are no task, held out or too long are left out, and
-any number of jobs writes the same bytes.
+any number of jobs writes the same bytes.  Several solutions of a task differ; what verify says in a conversation is
+what the tool says.
 
-budget: 10 CPU-seconds, all 20
-# all: what eval records and export writes, and a judgement of the solution"""
+budget: 15 CPU-seconds, all 40
+# all: what eval records and export writes, a judgement of the solution, and conversations said again in the loop"""
 import atexit
 import json
 import os
@@ -82,7 +83,8 @@ args = ["synth", "teach", suite, "--target", "cpu", "--facts", facts, "--against
 code, out, err = run(*args, path("one.jsonl"), "-j", "1")
 counts = json.loads(out or "{}")
 counts.pop("file", None)
-ok(counts == {"written": 2, "broken": 1, "no_graph": 0, "held_out": 1, "no_solution": 0, "too_long": 1},
+ok(counts == {"written": 2, "broken": 1, "no_graph": 0, "held_out": 1, "no_solution": 0, "too_long": 1,
+              "conversations": 2},
    "rows are counted by what became of them", [counts, err])
 run(*args, path("two.jsonl"), "-j", "2", "--loop", "single")
 ok(get("one.jsonl") == get("two.jsonl"), "two jobs write the same lines")
@@ -110,6 +112,78 @@ def prompt(messages):
     """Without what depends on the baselines."""
     return [re.sub("Reward: .*", "", m["content"]) for m in messages[:2]]
 
+
+# Several solutions, in conversations of several forms
+def form(messages):
+    said = [m for m in messages if m["role"] == "assistant"]
+    called = [c["function"]["name"] for m in said for c in m.get("tool_calls", [])]
+    if len(said) == 3:
+        return "improved" if all(m.get("learn", True) for m in said) else "mended"
+    return {"": "single", "submit": "at once", "verify submit": "checked"}[" ".join(called)]
+
+
+def answers(rows_of):
+    """The solution that each ends with."""
+    return [[m["content"] for m in r["messages"] if m["role"] == "assistant" and m["content"]][-1] for r in rows_of]
+
+
+some = ["synth", "teach", rows("some.jsonl", [ROWS[0], ROWS[2], ROWS[5]]), "--target", "cpu", "--facts", facts,
+        "--loop", "agent", "--solutions", "4", "--forms", ".2:.2:.2:.3"]
+run(*some, path("several.jsonl"), "-j", "1", "--seed", "3")
+run(*some, path("again.jsonl"), "-j", "2", "--seed", "3")
+run(*some, path("other.jsonl"), "-j", "2", "--seed", "4")
+several = lines("several.jsonl")
+by_task = {t: [r for r in several if r["task_id"] == t] for t in {r["task_id"] for r in several}}
+ok(len(by_task) == 3 and all(1 < len(set(answers(v))) == len(v) <= 4 for v in by_task.values()),
+   "a task has several solutions, no two of them the same", {t: answers(v) for t, v in by_task.items()})
+first = dict(zip([t["task_id"] for t in taught], answers(taught)))
+ok(all(answers(by_task[t])[0] == a for t, a in first.items()), "the planner's first one is the first", first)
+ok(get("several.jsonl") == get("again.jsonl") != get("other.jsonl"), "a seed says which, and in which form")
+forms = {form(r["messages"]) for r in several + lines("other.jsonl")}
+ok(forms == {"single", "at once", "checked", "improved", "mended"}, "all forms are drawn", forms)
+code, _, err = run(*some[:-1], ".5:.5:.5:.5", path("none.jsonl"))
+ok(code == 2 and "at most 1" in err, "shares of more than all are refused", err)
+
+
+def number_of(text):
+    return re.sub(r"-?\d+(\.\d+)?(e[+-]\d+)?", "N", text)
+
+
+def heard(messages):
+    """What tools said, by the loop `agent` on the same task, when the assistant says the same."""
+    said = [m for m in messages if m["role"] == "assistant"]
+    lines_of = [{"type": "header", "version": 1, "task": {"path": task, "id": "0" * 64}, "target": "cpu", "device": "",
+                 "policy": "x", "seed": 0, "rule": "strict", "versions": {}, "started": "2026-01-01T00:00:00Z"}]
+    for turn, m in enumerate(said, 1):
+        calls = [{"id": c["id"], "name": c["function"]["name"], "arguments": "{}"} for c in m["tool_calls"]]
+        lines_of.append({"type": "message", "turn": turn, "t": 0, "role": "assistant", "text": m["content"],
+                         "calls": calls, "finish": "tool_calls"})
+    shutil.rmtree(path("again"), True)
+    _, _, wrong = run("optimize", task, "--policy", "replay:" + rows("say.jsonl", lines_of), "--target", "cpu",
+                      "--threads", "1", "--prompt", "compact", "--baselines", "eager", "--max-turns", "3",
+                      "--max-time-seconds", "0.2", "--max-seconds", "5", "--formats", "none", "--skill", "none", "-o",
+                      path("again"))
+    return [r["text"] for r in lines("again/episode.jsonl") if r["type"] == "message" and r["role"] == "tool"] or wrong
+
+
+if ALL:
+    found = {}
+    for seed in range(12):
+        run("synth", "teach", path("soft.jsonl"), path("wrong.jsonl"), *some[3:9], "--solutions", "30", "--forms",
+            "0:0:0:1", "-j", "1", "--seed", str(seed))
+        for r in lines("wrong.jsonl"):
+            if form(r["messages"]) == "mended":
+                found.setdefault(r["messages"][3]["content"].split("\n")[0], r["messages"])
+    ok({"status: plan_failed", "status: compile_failed", "status: mismatch"} <= set(found), "mistakes of three kinds",
+       list(found))
+    for status, messages in sorted(found.items()):
+        real, told = heard(messages), [m["content"] for m in messages if m["role"] == "tool"]
+        if status == "status: mismatch":
+            real[0], told[0] = [number_of(t).split("  pattern")[0] for t in (real[0], told[0])]
+        ok(real[0] == told[0], f"{status}: verify says so", [real[0], told[0]])
+        rest = iter(number_of(real[1]).split("\n"))
+        ok(all(w in rest for w in number_of(told[1]).split("\n") if not w.startswith(("compile:", "floor"))),
+           "and of the solution that is right what it was told", [real[1], told[1]])
 
 # What eval tells and export writes
 if ALL:

@@ -1,0 +1,432 @@
+/* teach_faults.c - mistakes of the kinds that a small policy makes, and what verify says about them.
+ *
+ * A mistake is a word of a solution in place of another: a size, a name, a number or a type that stands elsewhere in
+ * the file, a name that is nowhere, a bracket or a statement that is missing.  What it leads to in plan.c, and what
+ * keeps kernels from compiling, is found out by the judge's own builder and compiler, which need no device.  What a
+ * kernel computes needs one, so two mistakes are made whose outcome is known before: another operation on values (a
+ * mismatch, whose figures are drawn) and an index far outside (cuda: an illegal address).
+ *
+ * How often each kind is made is how often the shipped policy made it on held-out tasks (bench/results/nano.md). */
+#include "agent/tools.h"
+#include "base/mem.h"
+#include "cmd/teach.h"
+#include "judge/reasons.h"
+#include "judge/run/proto.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_MAX = 32 << 20, TRIES = 6 };
+
+/* ---- Words ------------------------------------------------------------------------------------------------------- */
+
+/* What may stand for what: 'S' sizes, '0' numbers, 'W' types, 'i' 'v' 'x' ... names of that letter, 'k' a kernel's
+ * macros, 'n' names of tensors, ',' brackets and separators, '+' an operation on values, '[' one inside of an index. */
+struct word {
+	const char *p;
+	size_t n;
+	char kind;
+	int first;  /* of a statement that ends on its own line */
+	int output; /* inside WW_OUTPUT() */
+};
+struct words {
+	struct word *w;
+	size_t n;
+};
+
+static int is_name(char c) { return isalnum((unsigned char)c) || c == '_'; }
+
+static int is_type(const char *p, size_t n)
+{
+	static const char *const types[] = { "WW_F32", "WW_F16", "WW_BF16" };
+	for (size_t i = 0; i < WW_ARRAY_LEN(types); i++)
+		if (n == strlen(types[i]) && !memcmp(p, types[i], n))
+			return 1;
+	return 0;
+}
+
+static char kind_of_name(const char *p, size_t n)
+{
+	size_t digits = 0;
+	while (1 + digits < n && isdigit((unsigned char)p[1 + digits]))
+		digits++;
+	if (is_type(p, n))
+		return 'W';
+	if (n > 3 && (!memcmp(p, "in_", 3) || !memcmp(p, "out", 3) || !memcmp(p, "p_", 2)))
+		return 'n';
+	if (digits && 1 + digits == n && strchr("Sivxra", *p))
+		return *p;
+	return *p == 'k' && digits && 1 + digits < n ? 'k' : 0;
+}
+
+/* Where the reader is. */
+struct place {
+	const char *text, *line; /* behind its indentation */
+	int index;               /* brackets that are open */
+	int round;               /* parentheses of this line that are open */
+	int output;              /* inside WW_OUTPUT() */
+};
+
+static int begins(const char *p, const char *with) { return !strncmp(p, with, strlen(with)); }
+
+static char kind_of_operation(const struct place *at)
+{
+	if (at->index || (at->round > 1 && (begins(at->line, "ww::load") || begins(at->line, "ww::store"))))
+		return '[';
+	size_t n = strcspn(at->line, "\n");
+	int is_value = begins(at->line, "const float ") || begins(at->line, "const ww_vf ");
+	return is_value && !memmem(at->line, n, "load(", 5) ? '+' : 0;
+}
+
+static char kind_of(const struct place *at, const char *p, size_t n)
+{
+	if (isdigit((unsigned char)*p))
+		return memchr(p, '.', n) ? 0 : '0';
+	if (is_name(*p))
+		return kind_of_name(p, n);
+	if (strchr("+-*", *p) && p > at->text && p[-1] == ' ' && p[1] == ' ')
+		return kind_of_operation(at);
+	return strchr("(),;", *p) ? ',' : 0;
+}
+
+/* Comments, lines of the preprocessor, texts: how many bytes to pass over. */
+static size_t passed_over(const char *p, const char *begin)
+{
+	if (!strncmp(p, "/*", 2)) {
+		const char *end = strstr(p, "*/");
+		return end ? (size_t)(end - p) + 2 : strlen(p);
+	}
+	if (*p == '#' && (p == begin || p[-1] == '\n'))
+		return strcspn(p, "\n");
+	if (*p == '"') {
+		size_t n = 1 + strcspn(p + 1, "\"\n");
+		return p[n] == '"' ? n + 1 : n;
+	}
+	return isspace((unsigned char)*p) ? 1 : 0;
+}
+
+static size_t length_of(const char *p)
+{
+	size_t n = 0;
+	while (is_name(p[n]) || (n && p[n] == '.' && isdigit((unsigned char)*p)))
+		n++;
+	return n ? n : 1;
+}
+
+static int is_statement(const struct place *at, const char *p)
+{
+	size_t n = strcspn(p, "\n");
+	return p == at->line && p[n - 1] == ';' && !begins(p, "for");
+}
+
+/* Past a word, and before the next. */
+static void step(struct place *at, const char *p, size_t n)
+{
+	at->output = at->output ? *p != ';' : n == 9 && begins(p, "WW_OUTPUT");
+	at->index += (*p == '[') - (*p == ']');
+	at->round += (*p == '(') - (*p == ')');
+}
+
+static enum ww_rc words_of(const char *text, struct words *out, struct ww_err *err)
+{
+	struct place at = { .text = text, .line = text };
+	WW_CHECK(WW_NEW(out->w, strlen(text) + 1, err));
+	for (const char *p = text; *p;) {
+		size_t skip = passed_over(p, text), n = length_of(p);
+		if (*p == '\n') {
+			at.line = p + 1 + strspn(p + 1, "\t");
+			at.round = 0;
+		}
+		if (!skip) {
+			out->w[out->n++] = (struct word){ p, n, kind_of(&at, p, n), is_statement(&at, p), at.output };
+			step(&at, p, n);
+		}
+		p += skip ? skip : n;
+	}
+	return WW_OK;
+}
+
+static void words_release(struct words *w) { free(w->w); }
+
+/* ---- A word in place of another ---------------------------------------------------------------------------------- */
+
+/* One of the words of these kinds; output: of WW_OUTPUT() alone.  NULL: none. */
+static const struct word *draw(const struct words *w, const char *kinds, int output, struct ww_rng *rng)
+{
+	const struct word *found = NULL;
+	uint64_t n = 0;
+	for (size_t i = 0; i < w->n; i++)
+		if (w->w[i].kind && strchr(kinds, w->w[i].kind) && (!output || w->w[i].output) && !ww_rng_below(rng, ++n))
+			found = &w->w[i];
+	return found;
+}
+
+static const struct word *draw_statement(const struct words *w, struct ww_rng *rng)
+{
+	const struct word *found = NULL;
+	uint64_t n = 0;
+	for (size_t i = 0; i < w->n; i++)
+		if (w->w[i].first && !ww_rng_below(rng, ++n))
+			found = &w->w[i];
+	return found;
+}
+
+/* Another word of its kind, somewhere in the text. */
+static const struct word *draw_other(const struct words *w, const struct word *of, struct ww_rng *rng)
+{
+	const struct word *found = NULL;
+	uint64_t n = 0;
+	for (size_t i = 0; i < w->n; i++)
+		if (w->w[i].kind == of->kind && (w->w[i].n != of->n || memcmp(w->w[i].p, of->p, of->n)) &&
+			!ww_rng_below(rng, ++n))
+			found = &w->w[i];
+	return found;
+}
+
+/* text with n bytes at p replaced. */
+static char *replaced(const char *text, const char *p, size_t n, const char *by, size_t by_n)
+{
+	ww_auto_str s = WW_STR_INIT(TEXT_MAX);
+	ww_str_add(&s, text, (size_t)(p - text));
+	ww_str_add(&s, by, by_n);
+	ww_str_adds(&s, p + n);
+	return ww_str_take(&s);
+}
+
+/* The makers: a changed text, or NULL where there is nothing to change. */
+static char *put_other(const char *text, const struct words *w, const char *kinds, int output, struct ww_rng *rng)
+{
+	const struct word *at = draw(w, kinds, output, rng), *other = at ? draw_other(w, at, rng) : NULL;
+	return other ? replaced(text, at->p, at->n, other->p, other->n) : NULL;
+}
+
+static char *other_size(const char *text, const struct words *w, struct ww_rng *rng)
+{
+	return put_other(text, w, "S0", 1, rng);
+}
+
+static char *other_word(const char *text, const struct words *w, struct ww_rng *rng)
+{
+	return put_other(text, w, "S0Wnkx", 0, rng);
+}
+
+static char *no_name(const char *text, const struct words *w, struct ww_rng *rng)
+{
+	const struct word *at = draw(w, "Sivxrak", 0, rng);
+	char name[32];
+	if (!at)
+		return NULL;
+	snprintf(name, sizeof(name), "%c%d%.*s", *at->p, 20 + (int)ww_rng_below(rng, 40),
+		at->kind == 'k' ? (int)(at->n - 2) : 0, at->p + 2);
+	return replaced(text, at->p, at->n, name, strlen(name));
+}
+
+static char *no_bracket(const char *text, const struct words *w, struct ww_rng *rng)
+{
+	const struct word *at = draw(w, ",", 0, rng);
+	return at ? replaced(text, at->p, at->n, "", 0) : NULL;
+}
+
+static char *no_statement(const char *text, const struct words *w, struct ww_rng *rng)
+{
+	const struct word *at = draw_statement(w, rng);
+	return at ? replaced(text, at->p, strcspn(at->p, "\n"), "", 0) : NULL;
+}
+
+static char *other_operation(const char *text, const struct words *w, char kind, struct ww_rng *rng)
+{
+	const char kinds[] = { kind, 0 }, all[] = "+-*";
+	const struct word *at = draw(w, kinds, 0, rng);
+	if (!at)
+		return NULL;
+	char other = all[ww_rng_below(rng, 3)];
+	return other == *at->p ? NULL : replaced(text, at->p, 1, &other, 1);
+}
+
+static char *other_value(const char *text, const struct words *w, struct ww_rng *rng)
+{
+	return other_operation(text, w, '+', rng);
+}
+
+static char *other_place(const char *text, const struct words *w, struct ww_rng *rng)
+{
+	const struct word *at = draw(w, "[", 0, rng);
+	return at && *at->p == '+' ? replaced(text, at->p, 1, "*", 1) : NULL;
+}
+
+/* ---- What comes of it -------------------------------------------------------------------------------------------- */
+
+enum outcome { PLAN, COMPILE, MISMATCH, CRASH };
+
+static const struct kind {
+	int share; /* of 100 */
+	enum outcome outcome;
+	char *(*make)(const char *text, const struct words *w, struct ww_rng *rng);
+} kinds[] = { { 16, PLAN, other_size }, { 16, PLAN, other_word }, { 6, PLAN, no_name }, { 5, PLAN, no_bracket },
+	{ 4, PLAN, no_statement }, { 16, COMPILE, no_name }, { 9, COMPILE, no_bracket }, { 21, MISMATCH, other_value },
+	{ 7, CRASH, other_place } };
+
+struct maker {
+	const struct ww_teach_tools *tools;
+	const struct ww_facts *facts;
+	const struct ww_teach_solution *right;
+	struct ww_image *image; /* of the right plan */
+	struct words plan, device;
+	struct ww_rng *rng;
+};
+
+static void maker_release(struct maker *m)
+{
+	free(m->image);
+	words_release(&m->plan);
+	words_release(&m->device);
+}
+
+static enum ww_rc build(
+	const struct maker *m, const char *plan, struct ww_image **image, struct ww_str *reason, struct ww_err *err)
+{
+	ww_auto_str text = WW_STR_INIT(WW_BUILD_DIAG_BYTES);
+	enum ww_build_result result;
+	WW_CHECK(ww_builder_build(m->tools->builder, plan, strlen(plan), m->facts, image, &text, &result, err));
+	if (result != WW_BUILD_OK)
+		ww_reason_build(result, &text, reason);
+	return WW_OK;
+}
+
+static enum ww_rc compile(const struct maker *m, const char *device, struct ww_str *reason, struct ww_err *err)
+{
+	WW_AUTO(ww_compiled_release) struct ww_compiled c;
+	enum ww_compile_result result;
+	ww_compiled_init(&c);
+	WW_CHECK(ww_compiler_compile(m->tools->compiler, device, strlen(device), m->image, &c, &result, err));
+	if (result == WW_COMPILE_FAILED)
+		ww_reason_compile(result, c.log, reason);
+	return WW_OK;
+}
+
+static double spread(struct ww_rng *rng, double lo, double hi) { return lo * pow(hi / lo, ww_rng_uniform(rng)); }
+
+static void draw_diff(const struct ww_tensor *t, struct ww_rng *rng, struct ww_ref_diff *d)
+{
+	int exact = t->dtype == WW_F32;
+	d->numel = t->numel;
+	d->rank = t->rank;
+	for (int i = 0; i < t->rank; i++)
+		d->worst[i] = (int64_t)ww_rng_below(rng, (uint64_t)(t->size[i] > 0 ? t->size[i] : 1));
+	d->violations = d->numel - (int64_t)((double)d->numel * spread(rng, 1e-6, 0.5));
+	d->err_rel = spread(rng, 0.01, 2);
+	d->err_abs = spread(rng, 0.01, 10);
+	d->e_rel = exact ? spread(rng, 2e-8, 5e-7) : spread(rng, 1e-4, 1e-3);
+	d->limit_rel = exact ? 1e-5 : 4 * d->e_rel;
+	d->e_max = spread(rng, 1e-7, 1e-5);
+	d->limit_abs = d->e_max * spread(rng, 16, 1000);
+	d->first_expected = ww_rng_uniform(rng) * 2 - 1;
+	d->first_found = d->first_expected + spread(rng, 0.01, 1);
+	d->worst_expected = ww_rng_uniform(rng) * 4 - 2;
+	d->worst_found = d->worst_expected + d->err_abs;
+	snprintf(d->pattern, sizeof(d->pattern), "%s", d->violations > d->numel / 10 * 9 ? "all" : "scattered");
+}
+
+static void say_mismatch(const struct maker *m, struct ww_verdict *v, struct ww_str *reason)
+{
+	struct ww_ref_diff d = { .pass = 0 };
+	int output = (int)ww_rng_below(m->rng, (uint64_t)m->facts->n_outputs);
+	draw_diff(&m->facts->outputs[output], m->rng, &d);
+	v->err_rel = d.err_rel;
+	v->err_abs = d.err_abs;
+	ww_reason_diff(&d, output, "a plain draw", reason);
+}
+
+/* *reason stays empty where the mistake does not lead there. */
+static enum ww_rc find_out(const struct maker *m, enum outcome outcome, const struct ww_teach_solution *wrong,
+	struct ww_verdict *v, struct ww_str *reason, struct ww_err *err)
+{
+	static const enum ww_status status[] = { [PLAN] = WW_STATUS_PLAN_FAILED,
+		[COMPILE] = WW_STATUS_COMPILE_FAILED,
+		[MISMATCH] = WW_STATUS_MISMATCH,
+		[CRASH] = WW_STATUS_CRASHED };
+	ww_auto_free struct ww_image *image = NULL;
+	v->status = status[outcome];
+	if (outcome == PLAN)
+		return build(m, wrong->plan, &image, reason, err);
+	if (outcome == COMPILE)
+		return compile(m, wrong->device, reason, err);
+	if (outcome == MISMATCH)
+		say_mismatch(m, v, reason);
+	else
+		ww_reason_run("crashed", "run", WW_RUN_ILLEGAL_ADDRESS ": CUDA_ERROR_ILLEGAL_ADDRESS", reason);
+	return WW_OK;
+}
+
+static char *said_failed(struct ww_verdict *v, const struct ww_str *reason)
+{
+	ww_auto_str text = WW_STR_INIT(1 << 20);
+	v->reward = ww_verdict_reward(v);
+	free(v->diagnostics);
+	v->diagnostics = ww_reason_bounded(reason);
+	if (!v->diagnostics)
+		return NULL;
+	ww_tool_verdict_text(v, WW_JUDGE_FULL, &text);
+	return ww_compact_output(text.p, text.len);
+}
+
+static int can_make(const struct maker *m, enum outcome o)
+{
+	return o == COMPILE ? m->tools->compiler != NULL : o != CRASH || m->facts->device.target == WW_TARGET_CUDA;
+}
+
+static enum ww_rc try_kind(const struct maker *m, const struct kind *k, struct ww_teach_fault *out, struct ww_err *err)
+{
+	int in_plan = k->outcome == PLAN;
+	ww_auto_str reason = WW_STR_INIT(1 << 16);
+	WW_AUTO(ww_verdict_release) struct ww_verdict v;
+	ww_verdict_init(&v);
+	ww_teach_fault_release(out);
+	char *changed = k->make(in_plan ? m->right->plan : m->right->device, in_plan ? &m->plan : &m->device, m->rng);
+	if (!changed)
+		return WW_OK;
+	out->wrong.plan = in_plan ? changed : strdup(m->right->plan);
+	out->wrong.device = in_plan ? strdup(m->right->device) : changed;
+	if (!out->wrong.plan || !out->wrong.device)
+		return ww_nomem(err);
+	WW_CHECK(find_out(m, k->outcome, &out->wrong, &v, &reason, err));
+	if (reason.len && !(out->said = said_failed(&v, &reason)))
+		return ww_nomem(err);
+	return WW_OK;
+}
+
+static const struct kind *draw_kind(struct ww_rng *rng)
+{
+	int at = (int)ww_rng_below(rng, 100);
+	const struct kind *k = kinds;
+	while (at >= k->share)
+		at -= k++->share;
+	return k;
+}
+
+enum ww_rc ww_teach_fault(const struct ww_teach_tools *tools, const struct ww_facts *facts,
+	const struct ww_teach_solution *right, struct ww_rng *rng, struct ww_teach_fault *out, struct ww_err *err)
+{
+	WW_AUTO(maker_release) struct maker m = { .tools = tools, .facts = facts, .right = right, .rng = rng };
+	ww_auto_str reason = WW_STR_INIT(1 << 16);
+	*out = (struct ww_teach_fault){ .said = NULL };
+	WW_CHECK(build(&m, right->plan, &m.image, &reason, err));
+	WW_CHECK(words_of(right->plan, &m.plan, err));
+	WW_CHECK(words_of(right->device, &m.device, err));
+	for (int i = 0; m.image && !out->said && i < TRIES; i++) {
+		const struct kind *k = draw_kind(rng);
+		if (can_make(&m, k->outcome))
+			WW_CHECK(try_kind(&m, k, out, err));
+	}
+	return WW_OK;
+}
+
+void ww_teach_fault_release(struct ww_teach_fault *f)
+{
+	free(f->wrong.plan);
+	free(f->wrong.device);
+	free(f->said);
+	*f = (struct ww_teach_fault){ .said = NULL };
+}
