@@ -10,7 +10,7 @@
 #define LEAST_WEIGHT 0.02
 
 struct seen {
-	double sum, count; /* of successes; of episodes, the older ones for less */
+	double sum, squares, count; /* of milestones; of episodes, the older ones for less */
 };
 struct ww_curriculum {
 	char *const *tasks;
@@ -56,6 +56,13 @@ double ww_curriculum_success(const struct ww_curriculum *c, int64_t task)
 	return (s->sum + 0.5) / (s->count + 1);
 }
 
+/* Variance of the milestones: 1/4 where none was seen. */
+static double spread(const struct seen *s)
+{
+	double mean = (s->sum + 0.5) / (s->count + 1);
+	return (s->squares + 0.5) / (s->count + 1) - mean * mean;
+}
+
 static int by_key(const void *a, const void *b)
 {
 	const struct key *x = a, *y = b;
@@ -68,8 +75,8 @@ static int by_key(const void *a, const void *b)
 static void shuffle(struct ww_curriculum *c, struct ww_rng *rng)
 {
 	for (int64_t i = 0; i < c->n; i++) {
-		double s = ww_curriculum_success(c, i), u = (double)(ww_rng_below(rng, 1ull << 53) + 1) * 0x1p-53;
-		c->keys[i] = (struct key){ log(u) / (s * (1 - s) + LEAST_WEIGHT), i };
+		double u = (double)(ww_rng_below(rng, 1ull << 53) + 1) * 0x1p-53;
+		c->keys[i] = (struct key){ log(u) / (spread(&c->seen[i]) + LEAST_WEIGHT), i };
 	}
 	qsort(c->keys, (size_t)c->n, sizeof(*c->keys), by_key);
 }
@@ -102,21 +109,22 @@ void ww_curriculum_visit(struct ww_curriculum *c, const char *task)
 {
 	struct seen *s = find(c, task);
 	if (s)
-		*s = (struct seen){ s->sum / 2, s->count / 2 };
+		*s = (struct seen){ s->sum / 2, s->squares / 2, s->count / 2 };
 }
 
 void ww_curriculum_note(struct ww_curriculum *c, const char *task, double reward)
 {
 	struct seen *s = find(c, task);
+	double milestone = (reward + 1) / 4;
 	if (s)
-		*s = (struct seen){ s->sum + (reward + 1) / 4, s->count + 1 };
+		*s = (struct seen){ s->sum + milestone, s->squares + milestone * milestone, s->count + 1 };
 }
 
 json_t *ww_curriculum_save(const struct ww_curriculum *c)
 {
 	json_t *list = json_array();
 	for (int64_t i = 0; list && i < c->n; i++)
-		json_array_append_new(list, json_pack("[f, f]", c->seen[i].sum, c->seen[i].count));
+		json_array_append_new(list, json_pack("[f, f, f]", c->seen[i].sum, c->seen[i].squares, c->seen[i].count));
 	return list;
 }
 
@@ -124,8 +132,9 @@ void ww_curriculum_load(struct ww_curriculum *c, const json_t *state)
 {
 	const json_t *v;
 	size_t i;
-	if ((int64_t)json_array_size(state) != c->n)
+	if ((int64_t)json_array_size(state) != c->n || json_array_size(json_array_get(state, 0)) != 3)
 		return;
 	json_array_foreach(state, i, v)
-		c->seen[i] = (struct seen){ json_number_value(json_array_get(v, 0)), json_number_value(json_array_get(v, 1)) };
+		c->seen[i] = (struct seen){ json_number_value(json_array_get(v, 0)), json_number_value(json_array_get(v, 1)),
+			json_number_value(json_array_get(v, 2)) };
 }

@@ -1,9 +1,9 @@
-/* curriculum.h - which tasks a step takes, by how far the policy gets with each.
+/* curriculum.h - which tasks a step takes, by how much the policy's episodes about each differ.
  *
- * A task's success is the mean milestone of its last episodes, from 0 (all wrong) to 1 (all faster than torch.compile);
- * older episodes count half as much at each visit.  A task is drawn with the weight s (1 - s) + 0.02, in which one that
- * was never seen has s = 1/2: what always fails and what always succeeds teaches least.  A step's tasks differ, as long
- * as there are enough of them.
+ * An episode's milestone is 0 (wrong) to 1 (faster than torch.compile); older episodes count half as much at each
+ * visit. A task is drawn with the weight v + 0.02, v the variance of its milestones, 1/4 for one that was never seen:
+ * where all episodes earn the same, advantages against each other are zero and nothing is learnt.  A step's tasks
+ * differ, as long as there are enough of them.
  *
  * What is drawn depends on the seed, the step and the episodes noted before; the state is part of a checkpoint, so a
  * run that goes on draws as one that was not stopped.
@@ -31,10 +31,10 @@ void ww_curriculum_commit(struct ww_curriculum *c);
 void ww_curriculum_visit(struct ww_curriculum *c, const char *task);
 /* An episode of the task ended with reward -1, 1, 2 or 3.  A task that is none of the n is passed over. */
 void ww_curriculum_note(struct ww_curriculum *c, const char *task, double reward);
-/* 0 to 1; 1/2 for one that was never seen. */
+/* The mean milestone, 1/2 for one that was never seen. */
 double ww_curriculum_success(const struct ww_curriculum *c, int64_t task);
 
-/* The state: [[sum, count], ...] by task; NULL: out of memory. */
+/* The state: [[sum, sum of squares, count], ...] by task; NULL: out of memory. */
 json_t *ww_curriculum_save(const struct ww_curriculum *c);
-/* A state of another number of tasks is left. */
+/* A state of another number of tasks, or of a version that kept less, is left. */
 void ww_curriculum_load(struct ww_curriculum *c, const json_t *state);
