@@ -99,7 +99,7 @@ class Worker:
         for part, call in (("tokens", lambda: {"tokens": tokens(text)}),
                            ("graph", lambda: self.warm.outline(text, name, local)),
                            ("trial", lambda: self.warm.trial(text, name, local, q["trial"]))):
-            if part == "trial" and not q.get("trial"):
+            if part == "trial" and not q.get("trial") or part == "tokens" and q.get("graph_only"):
                 continue
             try:
                 out.update(apart(call, *limits))

@@ -130,7 +130,7 @@ static enum ww_rc look_at(struct teacher *t, struct ww_outliner *worker, const j
 {
 	WW_AUTO(ww_outline_release) struct ww_outline o = { .body = NULL };
 	WW_AUTO(ww_signature_release) struct ww_signature s = { .operators = NULL };
-	WW_CHECK(ww_synth_outline(t->store, worker, task, &o, err));
+	WW_CHECK(ww_synth_graph(t->store, worker, task, &o, err));
 	*fate = NO_GRAPH;
 	if (!o.graph || ww_task_signature(o.graph, &s, err) != WW_OK)
 		return WW_OK;
@@ -219,6 +219,7 @@ static void *work(void *context)
 	pthread_mutex_unlock(&t->lock);
 	enum ww_rc rc = device ? ww_outliner_new(&worker,
 								 &(struct ww_outline_opts){ .max_s = t->v->max_s,
+									 .graph_only = 1,
 									 .roots = ww_set_folder(t->v->subject, real),
 									 .interrupted = &ww_cmd_interrupted },
 								 &err)

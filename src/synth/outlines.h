@@ -12,3 +12,6 @@
  * machine may have caused that (a time limit, no memory).  s may be NULL. */
 enum ww_rc ww_synth_outline(struct ww_store *s, struct ww_outliner *worker, const struct ww_task *task,
 	struct ww_outline *out, struct ww_err *err) WW_MUST_CHECK;
+/* The same of the graph alone, by a worker with opts.graph_only: half of the time. */
+enum ww_rc ww_synth_graph(struct ww_store *s, struct ww_outliner *worker, const struct ww_task *task,
+	struct ww_outline *out, struct ww_err *err) WW_MUST_CHECK;

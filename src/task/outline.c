@@ -99,6 +99,7 @@ static json_t *request(const struct ww_outliner *o, const struct ww_task *task, 
 	if (!q)
 		return NULL;
 	json_object_set_new(q, "seconds", json_real(o->o.max_s));
+	json_object_set_new(q, "graph_only", json_boolean(o->o.graph_only));
 	json_object_set_new(q, "memory_bytes", json_integer((json_int_t)o->o.max_bytes));
 	if (with_trial && o->o.trial)
 		json_object_set_new(
