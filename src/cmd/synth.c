@@ -47,7 +47,7 @@ static const struct ww_opt opts[] = {
 	{ "turns", 0, WW_OPT_INT, offsetof(struct ww_synth_values, turns), "N", "3", 1, 1e6,
 		"teach: turns that the prompt of the agent's loop names" },
 	{ "longest", 0, WW_OPT_INT, offsetof(struct ww_synth_values, longest), "BYTES", "0", 0, 1e9,
-		"teach: leave out a longer conversation, with two solutions one twice as long; 0: none" },
+		"teach: leave out a longer conversation, with several solutions one twice as long; 0: none" },
 	{ "solutions", 0, WW_OPT_INT, offsetof(struct ww_synth_values, solutions), "N", "1", 1, 32,
 		"teach: conversations about a task at most, each with another solution: the planner's "
 		"first one, then others that its search may try, drawn by seed" },

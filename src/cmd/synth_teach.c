@@ -272,6 +272,18 @@ static enum ww_rc read_facts(const char *path, json_t **device, struct ww_err *e
 	return json_is_object(*device) ? WW_OK : ww_err_set(err, WW_ERR_USAGE, "%s holds no facts of a device", path);
 }
 
+/* The list that the command line has with colons. */
+static enum ww_rc open_held_out(struct teacher *t, struct ww_err *err)
+{
+	ww_auto_free char *list = strdup(t->v->against);
+	if (!list)
+		return ww_nomem(err);
+	for (char *p = list; (p = strchr(p, ':'));)
+		*p++ = ',';
+	ww_progress_stage(t->progress, "reading the held-out sets");
+	return ww_held_out_open(&t->held, list, &ww_cmd_interrupted, err);
+}
+
 static enum ww_rc teach(struct teacher *t, const char *path, struct ww_err *err)
 {
 	const struct ww_set_opts keep_broken = { 1, &ww_cmd_interrupted };
@@ -280,9 +292,7 @@ static enum ww_rc teach(struct teacher *t, const char *path, struct ww_err *err)
 	if (asprintf(&part, "%s.part", path) < 0)
 		return ww_nomem(err);
 	if (t->v->against)
-		ww_progress_stage(t->progress, "reading the held-out sets");
-	if (t->v->against)
-		WW_CHECK(ww_held_out_open(&t->held, t->v->against, &ww_cmd_interrupted, err));
+		WW_CHECK(open_held_out(t, err));
 	WW_CHECK(ww_store_open(&t->store, NULL, err));
 	WW_CHECK(ww_set_open(&t->set, t->v->subject, &keep_broken, err));
 	if (!(t->out = fopen(part, "we")))
@@ -341,7 +351,7 @@ static enum ww_rc begin(struct teacher *t, json_t **facts, struct ww_err *err)
 	t->says = (struct ww_teacher){ .longest = v->longest,
 		.prompt = { ww_target_of(v->judging.target), !strcmp(v->loop, "agent") ? WW_LOOP_AGENT : WW_LOOP_SINGLE,
 			WW_RULE_STRICT, 1u << WW_BASE_EAGER | 1u << WW_BASE_COMPILE, (int)v->turns } };
-	WW_CHECK(ww_teach_forms_read(v->forms, &t->says.forms, err));
+	WW_CHECK(ww_teach_forms_read(v->forms, v->turns, &t->says.forms, err));
 	if (v->forms && t->says.prompt.loop != WW_LOOP_AGENT)
 		return ww_err_set(err, WW_ERR_USAGE, "--forms are of the loop with tools; add --loop agent");
 	WW_CHECK(read_facts(v->facts, facts, err));

@@ -60,16 +60,18 @@ struct ww_teach_forms {
 	double single;   /* the prompt of a single turn: nothing is handed in */
 	double checked;  /* verified, and handed in as it is */
 	double improved; /* another solution first, which verify says is slow */
-	double mended;   /* one with a mistake first, which verify names; it is context alone (`"learn": false`) */
+	double mended;   /* one with a mistake first, which verify names; it is context alone (`"learn": false`).  One in
+	                  * four has a second mistake behind it, and no turn is left to verify the end */
 };
-/* "SINGLE:CHECKED:IMPROVED:MENDED"; NULL: none. */
-enum ww_rc ww_teach_forms_read(const char *text, struct ww_teach_forms *out, struct ww_err *err) WW_MUST_CHECK;
+/* "SINGLE:CHECKED:IMPROVED:MENDED", of conversations of so many turns at most; NULL: none. */
+enum ww_rc ww_teach_forms_read(
+	const char *text, int64_t turns, struct ww_teach_forms *out, struct ww_err *err) WW_MUST_CHECK;
 
 struct ww_teacher {
 	struct ww_compact prompt;
 	struct ww_teach_forms forms;
 	struct ww_teach_tools tools;
-	int64_t longest; /* bytes of a conversation, of one with two solutions twice as many; 0: any */
+	int64_t longest; /* bytes of a conversation, of one with several solutions twice as many; 0: any */
 };
 /* A conversation that ends with solution `which`, as `messages`, in a form that is drawn; where it is too long in that
  * form, verified and handed in, else NULL. */

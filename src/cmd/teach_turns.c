@@ -14,9 +14,11 @@
 
 static const double NARROW = 0.01; /* an interval is a time by so much */
 
-enum form { HANDED_IN, SINGLE, CHECKED, IMPROVED, MENDED };
+enum form { HANDED_IN, SINGLE, CHECKED, IMPROVED, MENDED, MENDED_TWICE };
 
-enum ww_rc ww_teach_forms_read(const char *text, struct ww_teach_forms *out, struct ww_err *err)
+enum { TWICE_ONE_IN = 4, TURNS = 3 }; /* of the mended ones; of the longest form */
+
+enum ww_rc ww_teach_forms_read(const char *text, int64_t turns, struct ww_teach_forms *out, struct ww_err *err)
 {
 	double *const share[] = { &out->single, &out->checked, &out->improved, &out->mended }, sum = 0;
 	const char *at = text;
@@ -29,6 +31,10 @@ enum ww_rc ww_teach_forms_read(const char *text, struct ww_teach_forms *out, str
 			sum = 2;
 		at = *end ? end + 1 : end;
 	}
+	if (out->improved + out->mended > 0 && turns < TURNS)
+		return ww_err_set(err, WW_ERR_USAGE,
+			"--forms: what is improved or mended takes %d turns, and --turns is %lld; give both shares as 0, or more turns",
+			TURNS, (long long)turns);
 	return sum <= 1.000001
 		? WW_OK
 		: ww_err_set(err, WW_ERR_USAGE,
@@ -122,7 +128,7 @@ static void add_verified(json_t *list, const char *text, int learn, char *said)
 	free(said);
 }
 
-/* Two solutions may be twice as long as one. */
+/* Two solutions may be twice as long as one, and so may three. */
 static int fits(const struct ww_teacher *t, const json_t *list)
 {
 	const json_t *m;
@@ -157,7 +163,9 @@ static enum form draw_form(const struct ww_teacher *t, const struct ww_teach_sol
 		return CHECKED;
 	if ((at -= f->checked) < f->improved)
 		return s->n > 1 ? IMPROVED : CHECKED;
-	return at - f->improved < f->mended ? MENDED : HANDED_IN;
+	if (at - f->improved >= f->mended)
+		return HANDED_IN;
+	return ww_rng_below(rng, TWICE_ONE_IN) ? MENDED : MENDED_TWICE;
 }
 
 /* Another solution first, as slow as torch.compile or slower. */
@@ -198,7 +206,7 @@ static enum ww_rc add_end(const struct ww_teacher *t, enum form form, const char
 {
 	if (t->prompt.loop == WW_LOOP_SINGLE || form == SINGLE) {
 		add(list, "assistant", answer);
-	} else if (form == HANDED_IN) {
+	} else if (form == HANDED_IN || (form == MENDED_TWICE && json_array_size(list) > 5)) { /* no turn is left */
 		add_said(list, answer, "submit", 1);
 	} else {
 		char *said = said_passed(t, d);
@@ -221,7 +229,7 @@ static enum ww_rc in_form(const struct ww_teacher *t, enum form form, const char
 	draw_times(rng, &d);
 	if (form == IMPROVED)
 		WW_CHECK(add_slower(t, s, which, rng, &d, list, err));
-	if (form == MENDED)
+	for (int i = 0; i < (form == MENDED_TWICE ? 2 : form == MENDED); i++)
 		WW_CHECK(add_mistake(t, facts, &s->s[which], rng, list, err));
 	WW_CHECK(add_end(t, form, answer, &d, list, err));
 	*out = fits(t, list) ? json_incref(list) : NULL;
@@ -234,7 +242,7 @@ enum ww_rc ww_teach_messages(const struct ww_teacher *t, const char *user, const
 	enum form form = draw_form(t, s, rng);
 	*messages = NULL;
 	WW_CHECK(in_form(t, form, user, facts, s, which, rng, messages, err));
-	if (!*messages && (form == IMPROVED || form == MENDED))
+	if (!*messages && form >= IMPROVED)
 		return in_form(t, CHECKED, user, facts, s, which, rng, messages, err);
 	return WW_OK;
 }
