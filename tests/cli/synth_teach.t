@@ -149,6 +149,18 @@ code, _, err = run(*some, path("none.jsonl"), "--turns", "2")
 ok(code == 2 and "takes 3 turns" in err, "and a mistake without a turn to mend it", err)
 
 
+# For cuda, without a GPU: a product by the library and by templates, each a plan that builds
+product = TASK.format("(x @ x.t()).relu()").replace("48, 72", "512, 512")
+gpu = put("gpu.json", json.dumps({"device": {"cc": 90, "sm_count": 132, "shared_per_block_bytes": 232448}}))
+run("synth", "teach", rows("product.jsonl", [{"id": "product", "code": product}]), path("cuda.jsonl"), "--target",
+    "cuda", "--facts", gpu, "--loop", "agent", "--solutions", "8", "--forms", "0:0:0:1", "-j", "1")
+said = answers(lines("cuda.jsonl"))
+recipes = set(re.findall(r"ww_recipe_(\w+)\(", "".join(said)))
+ok(len(set(said)) == len(said) and {"gemm_mma", "gemm_library", "gemm3"} <= recipes,
+   "trials of the search on cuda: library and templates", recipes)
+ok("mended" in {form(r["messages"]) for r in lines("cuda.jsonl")}, "and mistakes in them", lines("cuda.jsonl"))
+
+
 def number_of(text):
     return re.sub(r"-?\d+(\.\d+)?(e[+-]\d+)?", "N", text)
 
