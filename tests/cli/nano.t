@@ -79,9 +79,28 @@ code, said = nano("taken", asked, "--prepared", path("prepared"), "--seconds", "
 ok(code == 0 and rows_of("taken/corpus.jsonl") == taught, "another run takes it", said)
 code, said = nano("none", asked, "--prepared", path("made/logs"), "--seconds", "600")
 ok(code == 1 and "held-out.jsonl, .gz or .xz is needed, not 0" in said, "and says what is missing", said)
-code, said = nano("here", asked, "--seconds", "600")
+learnt = {"lr": "1e-3", "steps": 1}
+whole = {**made, "config": copies.put(path("config.json"), json.dumps(copies.CONFIG)),
+         "corpus": {**corpus, "vocabulary": 512, "patience": 500},
+         "text": {"prompt": "compact", "sequence": 4096, "step-tokens": 4096, "checkpoint-every": 0},
+         "stages": {"corpus": {}, "tokenizer": {}, "sft": {"seconds": 500, "keys": learnt},
+                    "pretrain": {"seconds": 500, "meanwhile": True, "keys": {"stage": "sft", **learnt}}}}
+asked = copies.put(path("whole.json"), json.dumps(whole))
+code, said = nano("here", asked, "--seconds", "1500")
 ok(code == 0 and {r["messages"][1]["content"].split("\n")[0] for r in rows_of("here/corpus-first.jsonl")} - told,
    "without one, its first part is made here, for this device", said)
+
+
+def read_by(run, stage):
+    with open(path(f"{run}/recipes/{stage}.yaml"), encoding="utf-8") as f:
+        return os.path.basename(json.load(f)["data"][0])
+
+
+ok(read_by("here", "pretrain") == "corpus-first.jsonl" and read_by("here", "sft") == "corpus.jsonl",
+   "is learnt from while the rest is made, and then all of it", said)
+code, said = nano("both", asked, "--prepared", path("prepared"), "--seconds", "1500")
+ok(code == 0 and read_by("both", "sft") == "corpus.jsonl" and not os.path.exists(path("both/pretrain")),
+   "where it is there, it is learnt from at once", said)
 
 # Its settings: each stage's keys are such that train reads them, and what is wrong then is that nothing is there
 with open(os.path.join(ROOT, "bench/train/nano-h200.json"), encoding="utf-8") as f:
