@@ -115,6 +115,13 @@ static void test_fusion(void **state)
 	}
 }
 
+static void holds(const char *text, const char *const *want, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strstr(text, want[i]))
+			fail_msg("no \"%s\"", want[i]);
+}
+
 /* Statistics of the same rows are one kernel, moments of sums in parts two, windows across memory lie in tiles, blocks
  * stay in long rows, and truth values are read as vectors of bytes. */
 static void test_rows_apart(void **state)
@@ -128,10 +135,26 @@ static void test_rows_apart(void **state)
 	(void)state;
 	build(g, "cuda", &r);
 	assert_true(r.ok);
-	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++)
-		if (!strstr(r.device_text, want[i]))
-			fail_msg("no \"%s\"", want[i]);
+	holds(r.device_text, want, WW_ARRAY_LEN(want));
 	assert_int_equal(r.n_kern, 13);
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
+/* Halves of an axis and operands of a concatenation along it are read by vectors. */
+static void test_vectors_in_step(void **state)
+{
+	static const char *const device_text[] = { "if ((c < S14))\n\t\t\tww::load(in_x + (i27*S2 + (S2 / 2) + c)",
+		"if (((S14 - 1) < c))\n\t\t\tww::load(in_skip" };
+	static const char *const plan_text[] = { "| 1 * (S2 / 2) |" };
+	json_t *g = fixture("vectors_in_step.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cuda", &r);
+	assert_true(r.ok);
+	holds(r.device_text, device_text, WW_ARRAY_LEN(device_text));
+	holds(r.plan_text, plan_text, WW_ARRAY_LEN(plan_text));
 	ww_pl_result_release(&r);
 	json_decref(g);
 }
@@ -1137,18 +1160,18 @@ static void test_algebra(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
-		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
-		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_attention), cmocka_unit_test(test_statistics_follow_the_layout),
-		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_computed_sizes_have_names),
-		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
-		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
-		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
-		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
-		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
-		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_forms_of_products),
-		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_vectors_in_step), cmocka_unit_test(test_rows_in_order),
+		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_overlapping_kernels_wait),
+		cmocka_unit_test(test_small_products), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions),
+		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_titles_name_the_nodes),
+		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
+		cmocka_unit_test(test_statistics_are_not_rounded), cmocka_unit_test(test_unknown_operator_is_named),
+		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
+		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
+		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
+		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
+		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
 		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 

@@ -243,11 +243,12 @@ static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix
 	struct pl *pl = e->pl;
 	struct etext t = { NULL, 0, level };
 
-	const char *cond = e->scope ? e->cond : NULL, *index = pl_has_lane(e, off) ? e->vload_index : "[0]";
+	const struct ix *cond = e->scope ? e->cond : NULL;
+	const char *index = pl_has_lane(e, off) ? e->vload_index : "[0]";
 
 	for (int i = 0; i < e->n_vload; i++)
 		if (e->vload[i].buf == b && ix_same(e->vload[i].base, off) &&
-			(!e->vload[i].cond || (cond && !strcmp(e->vload[i].cond, cond)))) {
+			(!e->vload[i].cond || (cond && ix_same(e->vload[i].cond, cond)))) {
 			t.t = pl_fmt(pl, "%s%s", e->vload[i].name, index);
 			return t;
 		}
@@ -284,6 +285,37 @@ static int first_pass(struct expr *e, const struct buf *b, const struct ix *off)
 	return i < e->n_vload && e->vload[i].stage == e->stage;
 }
 
+int pl_is_size(struct pl *pl, const struct ix_atom *a)
+{
+	return a->kind == IX_SYM || (a->kind != IX_VAR && a->kind != IX_TEMP && !ix_varies(pl_of_var(pl, a)));
+}
+
+/* Does x, but for the lane, keep vectors of four in step: is each of its terms a multiple of 4? */
+static int in_fours(struct pl *pl, const struct ix *x, const struct ix_atom *lane)
+{
+	for (int i = 0; i < x->n; i++) {
+		int64_t c = x->m[i].c;
+		int is_lane = 0;
+
+		for (int a = 0; a < x->m[i].n; a++) {
+			const struct ix_atom *t = x->m[i].atom[a];
+
+			is_lane |= t == lane;
+			c *= pl_is_size(pl, t) ? ix_num(pl_of_var(pl, t)) : 1;
+		}
+		if (!is_lane && c % 4)
+			return 0;
+	}
+	return 1;
+}
+
+/* Under conditions: can whole vectors be loaded from here before the loop over their lanes?  Where a condition changes
+ * along the axis, an operand out of step would take the vectors from all others. */
+static int is_loaded_ahead(const struct expr *e, const struct ix *off)
+{
+	return e->cond && e->n_vload < MAX_GUARDED && (!pl_has_lane(e, e->cond) || in_fours(e->pl, off, e->lane));
+}
+
 static struct etext load(struct expr *e, struct buf *b, const struct ix *const *idx)
 {
 	struct pl *pl = e->pl;
@@ -296,7 +328,7 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 		return m->text;
 	pl_kern_arg(pl, e->k, b);
 	t.level = at_level(e, level_of(e, off));
-	if (e->cuda_vec && (!e->scope || (e->cond && e->n_vload < MAX_GUARDED)) &&
+	if (e->cuda_vec && (!e->scope || is_loaded_ahead(e, off)) &&
 		(b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16 || b->dt == WW_BOOL) &&
 		(pl_has_lane(e, off) ? ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1)
 							 : is_functor(e) && !e->scope && (rest = off)) &&
@@ -419,8 +451,7 @@ static int max_level(struct expr *e, const struct ix *const *idx, int n, int lea
 	return least;
 }
 
-/* A product of comparisons as a chain of &&. */
-static const char *cond_text(struct pl *pl, const struct ix *x)
+const char *pl_cond_text(struct pl *pl, const struct ix *x)
 {
 	const char *s = NULL;
 
@@ -437,15 +468,48 @@ static const char *cond_text(struct pl *pl, const struct ix *x)
 	return s;
 }
 
+const struct ix *pl_lane_bound(struct pl *pl, const struct ix_atom *compared, const struct ix_atom *lane)
+{
+	const struct ix *coef, *rest;
+
+	if (compared->kind != IX_LT)
+		return NULL;
+	if (!ix_has(compared->b, lane) && ix_affine(pl, compared->a, lane, &coef, &rest) && ix_is(coef, 1)) /* i + r < b */
+		return ix_sub(pl, compared->b, rest);
+	if (!ix_has(compared->a, lane) && ix_affine(pl, compared->b, lane, &coef, &rest) && ix_is(coef, 1)) /* a < i + r */
+		return ix_addc(pl, ix_sub(pl, compared->a, rest), 1);
+	return NULL;
+}
+
+/* Is the condition the same for all lanes of a vector: does it change with them where vectors begin, at most? */
+static int is_of_vectors(struct expr *e, const struct ix *cond)
+{
+	if (!pl_has_lane(e, cond))
+		return 1;
+	if (cond->n != 1 || cond->m[0].c != 1)
+		return 0;
+	for (int i = 0; i < cond->m[0].n; i++) {
+		const struct ix_atom *t = cond->m[0].atom[i];
+		const struct ix *bound;
+
+		if (!pl_has_lane(e, pl_of_var(e->pl, t)))
+			continue;
+		bound = pl_lane_bound(e->pl, t, e->lane);
+		if (!bound || ix_varies(bound) || !in_fours(e->pl, bound, e->lane))
+			return 0;
+	}
+	return 1;
+}
+
 /* Can vectors be loaded under this condition?  It is the same for all lanes, and known where they are loaded; and rows
  * that hold them in registers are short, since each operand of a concatenation has its own. */
-static int guards_vectors(const struct expr *e, const struct ix *cond)
+static int guards_vectors(struct expr *e, const struct ix *cond)
 {
 	int64_t cols = 1;
 
 	for (int c = 0; c < e->k->n_col && e->k->kind == K_ROW; c++)
 		cols *= ix_num(e->k->col[c]->b);
-	return e->cuda_vec && e->block[1] != e->block[2] && cols <= 16384 && !pl_has_lane(e, cond) && !ix_looks_up(cond) &&
+	return e->cuda_vec && e->block[1] != e->block[2] && cols <= 16384 && is_of_vectors(e, cond) && !ix_looks_up(cond) &&
 		(!e->scope || e->cond);
 }
 
@@ -480,8 +544,7 @@ static struct etext masked(struct expr *e, struct val *v, const struct ix *cond,
 static struct etext guarded(struct expr *e, struct val *v, const struct ix *const *idx, const struct ix *const *sub)
 {
 	struct etext t = { NULL, 0, 1 }, in;
-	const struct ix *cond;
-	const char *old_cond = e->cond;
+	const struct ix *cond, *old_cond = e->cond;
 	int level, old_level = e->scope_level, vec = 0;
 
 	pl_map_index(e->pl, v, &v->cond, 1, idx, &cond);
@@ -501,11 +564,11 @@ static struct etext guarded(struct expr *e, struct val *v, const struct ix *cons
 		emit(e, level, "ww_vf %s = ww_vf_set(%s);", t.t, pl_literal(e->pl, WW_F32, v->fill, 0));
 	else
 		emit(e, level, "%s %s = %s;", pl_acc_type(v->dt), t.t, pl_literal(e->pl, v->dt, v->fill, (int64_t)v->fill));
-	emit(e, level, "if (%s) {", cond_text(e->pl, cond));
+	emit(e, level, "if (%s) {", pl_cond_text(e->pl, cond));
 	if (!guards_vectors(e, cond))
 		e->cond = NULL;
 	else
-		e->cond = e->scope ? pl_fmt(e->pl, "%s && %s", e->cond, cond_text(e->pl, cond)) : cond_text(e->pl, cond);
+		e->cond = e->scope ? ix_mul(e->pl, e->cond, cond) : cond;
 	e->scope++;
 	e->scope_level = level;
 	in = pl_expr(e, v->arg[0], sub);
@@ -596,7 +659,7 @@ static struct etext reduction(struct expr *e, struct val *v, const struct ix *co
 	const struct ix *sub[PL_MAX_RANK];
 	struct val *a = v->arg[0];
 	struct etext t = { NULL, 0, 1 }, in;
-	const char *old_cond = e->cond;
+	const struct ix *old_cond = e->cond;
 	int level, old_level = e->scope_level, dt = v->dt;
 
 	level = at_level(e, max_level(e, idx, v->rank, 1));

@@ -25,9 +25,9 @@ struct vload {
 	const struct buf *buf;
 	const struct ix *base; /* offset with the lane variable at the vector's first element */
 	const char *name;
-	int stage;        /* where it was first needed */
-	const char *cond; /* cuda: what must hold for it, C text that no lane changes; NULL: nothing */
-	int one;          /* a functor's: one element, the same for all lanes */
+	int stage;             /* where it was first needed */
+	const struct ix *cond; /* cuda: what must hold for it, the same for a whole vector; NULL: nothing */
+	int one;               /* a functor's: one element, the same for all lanes */
 };
 
 struct expr {
@@ -52,16 +52,21 @@ struct expr {
 	int red_done[64];
 	int n_temp;
 	int scope, scope_level;
-	int walks; /* reductions on the spot around it */
-	const char
-		*cond;       /* cuda: of the scopes, as long as all of them are conditions that no lane changes; NULL: others */
-	int need_scalar; /* a vector form does not exist */
-	struct val *self; /* evaluated, not loaded, although it is stored */
+	int walks;             /* reductions on the spot around it */
+	const struct ix *cond; /* cuda: of the scopes, as long as all are conditions on whole vectors; NULL: others */
+	int need_scalar;       /* a vector form does not exist */
+	struct val *self;      /* evaluated, not loaded, although it is stored */
 };
 
 int pl_has_lane(const struct expr *e, const struct ix *x); /* does x depend on e->lane? */
 void pl_expr_init(struct expr *e, struct pl *pl, struct kern *k);
 struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx);
+/* A product of comparisons as a chain of &&. */
+const char *pl_cond_text(struct pl *pl, const struct ix *x);
+/* A size, or what is computed of sizes alone (half of one, where a gate begins): a factor that plan.c knows. */
+int pl_is_size(struct pl *pl, const struct ix_atom *a);
+/* The first lane for which a comparison changes, less the first lane; NULL: it is not one of the lane with a size. */
+const struct ix *pl_lane_bound(struct pl *pl, const struct ix_atom *compared, const struct ix_atom *lane);
 /* v at idx has been computed: its text. */
 void pl_expr_known(struct expr *e, const struct val *v, const struct ix *const *idx, struct etext t);
 /* Forget what was computed inside the column loop. */

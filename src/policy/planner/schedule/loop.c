@@ -252,6 +252,7 @@ static void pass_loads(struct writer *w, struct pass *p)
 		if (w->e.vload[i].stage == p->stage) {
 			load[p->n_load++] = w->e.vload[i];
 			w->l->terms = pl_cuda_terms(w->pl, w->l->terms, w->e.vload[i].base, w->e.lane);
+			w->l->terms = pl_cuda_cond_terms(w->pl, w->l->terms, w->e.vload[i].cond, w->e.lane);
 		}
 	p->load = load;
 }

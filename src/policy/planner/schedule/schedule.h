@@ -100,6 +100,8 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 	const char **decl, const char *cond);
 /* Append "| a | b ...": the factors of the terms of `off` beside the lane, as text of plan.c. */
 const char *pl_cuda_terms(struct pl *pl, const char *terms, const struct ix *off, const struct ix_atom *lane);
+/* The same of where the comparisons of a load's condition change along the lane. */
+const char *pl_cuda_cond_terms(struct pl *pl, const char *terms, const struct ix *cond, const struct ix_atom *lane);
 /* Declarations of n vectors, and their loads from where the lane's first element is `start`; sub: behind the names. */
 const char *pl_cuda_loaded(const struct vload *v); /* the type of their elements */
 const char *pl_cuda_arrays(struct pl *pl, const struct vload *v, int n, const char *dims);

@@ -63,8 +63,8 @@ const char *pl_cuda_terms(struct pl *pl, const char *terms, const struct ix *off
 
 		for (int a = 0; a < m->n; a++) {
 			is_lane |= m->atom[a] == lane;
-			if (m->atom[a]->kind == IX_SYM)
-				t = pl_fmt(pl, "%s * %s", t, m->atom[a]->name);
+			if (pl_is_size(pl, m->atom[a]))
+				t = pl_fmt(pl, "%s * %s", t, ix_text(pl, pl_of_var(pl, m->atom[a])));
 		}
 		if (!is_lane && strcmp(t, "0"))
 			terms = pl_fmt(pl, "%s | %s", terms, t);
@@ -72,12 +72,29 @@ const char *pl_cuda_terms(struct pl *pl, const char *terms, const struct ix *off
 	return terms;
 }
 
-/* `off` with `start` in place of the lane variable. */
-static const char *at_start(struct pl *pl, const struct ix *off, const struct ix_atom *lane, const char *start)
+const char *pl_cuda_cond_terms(struct pl *pl, const char *terms, const struct ix *cond, const struct ix_atom *lane)
+{
+	for (int i = 0; cond && i < cond->n; i++)
+		for (int a = 0; a < cond->m[i].n; a++) {
+			const struct ix_atom *t = cond->m[i].atom[a];
+
+			if (ix_has(pl_of_var(pl, t), lane))
+				terms = pl_cuda_terms(pl, terms, pl_lane_bound(pl, t, lane), lane);
+		}
+	return terms;
+}
+
+/* x with `start` in place of the lane variable. */
+static const struct ix *from_start(struct pl *pl, const struct ix *x, const struct ix_atom *lane, const char *start)
 {
 	const struct ix *e = ix_temp(pl, start);
 
-	return ix_text(pl, ix_subst(pl, off, &lane, &e, 1));
+	return ix_subst(pl, x, &lane, &e, 1);
+}
+
+static const char *at_start(struct pl *pl, const struct ix *off, const struct ix_atom *lane, const char *start)
+{
+	return ix_text(pl, from_start(pl, off, lane, start));
 }
 
 const char *pl_cuda_loaded(const struct vload *v) { return v->buf->dt == WW_BOOL ? "unsigned char" : "float"; }
@@ -97,8 +114,9 @@ const char *pl_cuda_loads(
 	const char *s = "";
 
 	for (int i = 0; i < n; i++)
-		s = pl_fmt(pl, "%s%s%s%sww::load(%s + %s, %s%s);\n", s, v[i].cond ? "if (" : "", v[i].cond ? v[i].cond : "",
-			v[i].cond ? ")\n\t" : "", v[i].buf->name, at_start(pl, v[i].base, lane, start), v[i].name, sub);
+		s = pl_fmt(pl, "%s%sww::load(%s + %s, %s%s);\n", s,
+			v[i].cond ? pl_fmt(pl, "if (%s)\n\t", pl_cond_text(pl, from_start(pl, v[i].cond, lane, start))) : "",
+			v[i].buf->name, at_start(pl, v[i].base, lane, start), v[i].name, sub);
 	return s;
 }
 
