@@ -132,6 +132,24 @@ static void upsample_nearest(struct pl *pl, struct gnode *n)
 	done(n, pl_view(pl, a, a->rank, size, map));
 }
 
+/* The place of an element of the result along axis d as a float, without a detour by 64-bit numbers: conversions from
+ * and to those take a GPU four times as long as others. */
+static struct val *place_f32(struct pl *pl, const struct ix *const *size)
+{
+	return pl_index(pl, WW_F32, 1, size, pl->place[0]);
+}
+
+/* The last place as a float that is not beyond it. */
+static struct val *last_place(struct pl *pl, int64_t in)
+{
+	float last = (float)(in - 1);
+
+	return pl_constf(pl, WW_F32, (double)last > (double)(in - 1) ? nextafterf(last, 0) : last);
+}
+
+/* A whole number between 0 and an axis's length as an index. */
+static struct val *to_index(struct pl *pl, struct val *v) { return pl_cast(pl, v, WW_I32); }
+
 /* One axis of linear interpolation: (1 - w) x[i0] + w x[i1]. */
 static struct val *linear_axis(struct pl *pl, struct val *a, int d, int64_t out, int align, double given)
 {
@@ -146,7 +164,7 @@ static struct val *linear_axis(struct pl *pl, struct val *a, int d, int64_t out,
 	pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
 	size[d] = ix_const(pl, out);
 	one[0] = size[d];
-	pos = pl_cast(pl, pl_index(pl, WW_I64, 1, one, pl->place[0]), WW_F32);
+	pos = place_f32(pl, one);
 	if (align)
 		pos = pl_op2(pl, OP_MUL, pos, pl_constf(pl, WW_F32, scale));
 	else
@@ -155,13 +173,14 @@ static struct val *linear_axis(struct pl *pl, struct val *a, int d, int64_t out,
 				pl_op2(pl, OP_MUL, pl_op2(pl, OP_ADD, pos, pl_constf(pl, WW_F32, 0.5)), pl_constf(pl, WW_F32, scale)),
 				pl_constf(pl, WW_F32, 0.5)),
 			pl_constf(pl, WW_F32, 0));
-	lo = pl_op2(pl, OP_MINIMUM, pl_cast(pl, pl_op1(pl, OP_FLOOR, pos), WW_I64), pl_consti(pl, WW_I64, in - 1));
-	hi = pl_op2(pl, OP_MINIMUM, pl_op2(pl, OP_ADD, lo, pl_consti(pl, WW_I64, 1)), pl_consti(pl, WW_I64, in - 1));
-	w = pl_op2(pl, OP_SUB, pos, pl_cast(pl, lo, WW_F32));
+	lo = pl_op2(pl, OP_MINIMUM, pl_op1(pl, OP_FLOOR, pos), last_place(pl, in));
+	hi = pl_op2(pl, OP_MINIMUM, pl_op2(pl, OP_ADD, lo, pl_constf(pl, WW_F32, 1)), last_place(pl, in));
+	w = pl_op2(pl, OP_SUB, pos, lo);
 	for (int i = 0; i < 2; i++) {
 		const struct ix *imap[1] = { pl->place[d] };
 
-		g[i] = pl_gather(pl, a, pl_view(pl, i ? hi : lo, a->rank, size, imap), d, a->rank, size, pl->place);
+		g[i] = pl_gather(
+			pl, a, pl_view(pl, to_index(pl, i ? hi : lo), a->rank, size, imap), d, a->rank, size, pl->place);
 	}
 	{
 		const struct ix *imap[1] = { pl->place[d] };
@@ -353,16 +372,15 @@ static struct val *cubic_axis(struct pl *pl, struct val *a, int d, int64_t out, 
 	memcpy(size, a->size, sizeof(size));
 	pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
 	one[0] = size[d] = ix_const(pl, out);
-	pos = pl_cast(pl, pl_index(pl, WW_I64, 1, one, pl->place[0]), WW_F32);
+	pos = place_f32(pl, one);
 	pos = align ? OP(MUL, pos, f32(pl, scale))
 				: OP(SUB, OP(MUL, OP(ADD, pos, f32(pl, 0.5)), f32(pl, scale)), f32(pl, 0.5));
 	base = pl_op1(pl, OP_FLOOR, pos);
 	t = OP(SUB, pos, base);
 	for (int k = -1; k <= 2; k++) {
-		struct val *at = pl_cast(pl, OP(ADD, base, f32(pl, k)), WW_I64),
-				   *w = pl_view(pl, cubic(pl, t, k), a->rank, size, imap), *v;
+		struct val *at = OP(ADD, base, f32(pl, k)), *w = pl_view(pl, cubic(pl, t, k), a->rank, size, imap), *v;
 
-		at = OP(MINIMUM, OP(MAXIMUM, at, pl_consti(pl, WW_I64, 0)), pl_consti(pl, WW_I64, in - 1));
+		at = to_index(pl, OP(MINIMUM, OP(MAXIMUM, at, f32(pl, 0)), last_place(pl, in)));
 		v = OP(MUL, w, pl_gather(pl, a, pl_view(pl, at, a->rank, size, imap), d, a->rank, size, pl->place));
 		sum = sum ? OP(ADD, sum, v) : v;
 	}

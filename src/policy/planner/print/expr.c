@@ -629,7 +629,7 @@ static struct etext gathered(struct expr *e, struct val *v, const struct ix *con
 		return at.t = "ww_vf_zero()", at;
 	}
 	pl_map_index(e->pl, v, v->map, v->arg[0]->rank, idx, sub);
-	name = ix_temp(e->pl, at.t);
+	name = ix_temp(e->pl, e->pl->target == WW_TARGET_CUDA ? pl_fmt(e->pl, "(ix_t)%s", at.t) : at.t);
 	((struct ix_atom *)(uintptr_t)name->m[0].atom[0])->value = at.level;
 	sub[v->dim] = name;
 	return pl_expr(e, v->arg[0], sub);

@@ -76,6 +76,9 @@ const char *pl_cast_text(struct pl *pl, const char *t, int from, int to)
 		return pl_fmt(pl, "(%s != 0)", t);
 	if (!strcmp(pl_acc_type(from), pl_acc_type(to)) && !(pl_is_int(to) && to != WW_I64 && to != from))
 		return t;
+	if (to == WW_I32 && pl_is_float(from) &&
+		pl->target == WW_TARGET_CUDA) /* by way of 64 bits it takes four times as long */
+		return pl_fmt(pl, "(long long)(int)(%s)", t);
 	if (pl_is_int(to) && to != WW_I64) /* wrap as the narrow type does */
 		return pl_fmt(pl, "(long long)(%s)(%s%s)", pl_ctype(to, pl->target), pl_is_float(from) ? "long long)(" : "", t);
 	return pl_fmt(pl, "(%s)%s", pl_acc_type(to), t);
