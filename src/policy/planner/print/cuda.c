@@ -275,7 +275,9 @@ static int work_of(struct pl *pl, const struct kern *k)
 
 /* Text of plan.c: short rows of which there are many have fewer threads, each with several vectors, as long as
  * neighbours read 64 bytes and what they hold is few registers (long expressions need theirs themselves).  What is done
- * once a row, each of its threads does. */
+ * once a row, each of its threads does.  Rows that no vector of 16 bytes divides begin anywhere in a sector: neighbours
+ * of 16 bytes ask for more sectors than those of 64, but what is done once a row costs more than that.  Twice as many
+ * registers, where with fewer threads fewer of them have no vector in the last round. */
 static const char *fewer_threads(struct pl *pl, const struct kern *k)
 {
 	const struct loop *l = k->loop;
@@ -287,9 +289,10 @@ static const char *fewer_threads(struct pl *pl, const struct kern *k)
 		for (int i = 0; i < l->pass[p].n_load; i++, loads++)
 			size = (int)ww_max(size, pl_itemsize(l->pass[p].load[i].buf->dt));
 	return pl_fmt(pl,
-		"\t\twhile (t <= 32 && t * v * %d > 64 && rows * t >= 8192LL * ww_device(p)->sm_count &&\n"
-		"\t\t\tww_cdiv(cols, t * v) * v * %d <= 16)\n\t\t\tt /= 2;\n",
-		size, loads ? loads : 1);
+		"\t\twhile (t <= 64 && t * v * %d > (v * %d < 16 ? 16 : 64) && rows * t >= 8192LL * ww_device(p)->sm_count &&\n"
+		"\t\t\tww_cdiv(cols, t * v) * v * %d <= (ww_cdiv(cols, t * v / 2) < 2 * ww_cdiv(cols, t * v) ? 32 : 16))\n"
+		"\t\t\tt /= 2;\n",
+		size, size, loads ? loads : 1);
 }
 
 /* T threads are a row. */
