@@ -142,11 +142,13 @@ static void test_rows_apart(void **state)
 }
 
 /* Halves of an axis and operands of a concatenation along it are read by vectors; resampling counts places without
- * 64-bit numbers; a short odd row has threads of several elements each. */
+ * 64-bit numbers; a softmax of a pool is rows of the softmax, with a pool of many elements stored; a short odd row has
+ * threads of several elements each. */
 static void test_vectors_in_step(void **state)
 {
 	static const char *const device_text[] = { "if ((c < S14))\n\t\t\tww::load(in_x + (i27*S2 + (S2 / 2) + c)",
-		"if (((S14 - 1) < c))\n\t\t\tww::load(in_skip", "(long long)(int)(" };
+		"if (((S14 - 1) < c))\n\t\t\tww::load(in_skip", "(long long)(int)(", "/* rows: max_pool2d */",
+		"/* rows: softmax */", "/* rows: softmax_1 */" };
 	static const char *const plan_text[] = { "| 1 * (S2 / 2) |", "t * v * 4 > (v * 4 < 16 ? 16 : 64)" };
 	json_t *g = fixture("vectors_in_step.json");
 	struct pl_result r;

@@ -156,6 +156,7 @@ static int inline_red(
 		           */
 	if (pl->target == WW_TARGET_CUDA && n > 8 && rows * n > 1 << 20 && pl_most_along(pl, a, a->rank - 1))
 		return 0;
+	times *= (double)ww_max(1, r->passes); /* a softmax of windows needs each of them three times */
 	return r->red < RED_ARGMAX && n <= 64 && times * n <= 2 * (rows * (n + 1) + times) + (1 << 20);
 }
 
@@ -272,17 +273,21 @@ static int may_inline(struct pl *pl, struct val *v, const struct val *r)
 	return inline_red(pl, &w, r, v, idx);
 }
 
-/* The first reduction that v needs and that is not stored. */
+/* The first reduction that v needs and that is not stored, from leaf l on. */
+static struct leaf *next_red(struct leaf *l, const struct val *v)
+{
+	while (l && (l->kind != LEAF_RED || l->val == v))
+		l = l->next;
+	return l;
+}
+
 static struct leaf *first_red(struct pl *pl, struct val *v, const struct ix *const *idx)
 {
 	struct walk w;
 
 	pl_walk_init(&w, pl, v);
 	pl_walk(&w, v, idx);
-	for (struct leaf *l = w.first; l; l = l->next)
-		if (l->kind == LEAF_RED && l->val != v)
-			return l;
-	return NULL;
+	return next_red(w.first, v);
 }
 
 /* idx of v for the position whose index in `like` is at[]: same number of elements, row-major order.  What is equal
@@ -657,6 +662,32 @@ static int find_space(struct pl *pl, struct kern *k, struct val *v, const struct
 	return result_space(pl, k, v, l, idx) && space_works(pl, k, v, idx, l->val);
 }
 
+/* Has r a result for each element of v, of a few of its own (a pool)? */
+static int is_window(const struct val *r, const struct val *v)
+{
+	return pl_numel_now(r) == pl_numel_now(v) && pl_numel_now(r->arg[0]) <= 64 * pl_numel_now(r);
+}
+
+/* The same of the first reduction at *l, which *l says afterwards.  On cuda windows are passed over for one behind them
+ * whose rows v has, at least one for each multiprocessor: a softmax of a pool is rows of the softmax, with the pool on
+ * the spot or stored. */
+static int finds_space(struct pl *pl, struct kern *k, struct val *v, struct leaf **l, const struct ix **idx)
+{
+	const struct ix *own[PL_MAX_RANK];
+	struct leaf *at = *l;
+
+	memcpy(own, idx, (size_t)v->rank * sizeof(*idx));
+	while (pl->target == WW_TARGET_CUDA && at && is_window(at->val, v))
+		at = next_red(at->next, v);
+	if (at && (at == *l || pl_numel_now(at->val) >= pl->dev.sm_count) && find_space(pl, k, v, at, idx)) {
+		*l = at;
+		return 1;
+	}
+	k->n_row = k->n_col = 0;
+	memcpy(idx, own, (size_t)v->rank * sizeof(*idx));
+	return at != *l && find_space(pl, k, v, *l, idx);
+}
+
 static int runs_along(struct pl *pl, const struct ix *off, const struct ix_atom *v)
 {
 	const struct ix *coef, *rest;
@@ -720,7 +751,7 @@ static void row_kernel(struct pl *pl, struct val *v)
 		reduction_space(pl, k, v, idx);
 	} else if (!(l = first_red(pl, v, idx))) {
 		point_space(pl, k, v, idx);
-	} else if (find_space(pl, k, v, l, idx)) {
+	} else if (finds_space(pl, k, v, &l, idx)) {
 		set_columns(pl, k);
 		collect(pl, k, v, v, idx, 0);
 	} else if (may_inline(pl, v, l->val)) {

@@ -233,6 +233,5 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 		pl->anchor[i]->scheduled = 0;
 	pl->stored = list;
 	pl->n_stored = n;
-	if (pl->target == WW_TARGET_CPU)
-		count_passes(pl, list, n);
+	count_passes(pl, list, n);
 }
