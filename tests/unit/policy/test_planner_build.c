@@ -163,6 +163,23 @@ static void test_vectors_in_step(void **state)
 	json_decref(g);
 }
 
+/* An anchor ends in a reader that also needs statistics of other things: a kernel ahead of it stores these. */
+static void test_ends_ahead(void **state)
+{
+	static const char *const want[] = { "/* rows: group_norm */", "/* cumsum: group_norm, add, cumsum, maximum */",
+		"/* rows: layer_norm */", "/* gemm: linear, layer_norm, add_1 */" };
+	json_t *g = fixture("ends_ahead.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cuda", &r);
+	assert_true(r.ok);
+	holds(r.device_text, want, WW_ARRAY_LEN(want));
+	assert_int_equal(r.n_kern, WW_ARRAY_LEN(want));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* What a row kernel reads is written before it, also where kernels ahead of it were joined. */
 static void test_rows_in_order(void **state)
 {
@@ -1164,18 +1181,19 @@ static void test_algebra(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
-		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_vectors_in_step), cmocka_unit_test(test_rows_in_order),
-		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_overlapping_kernels_wait),
-		cmocka_unit_test(test_small_products), cmocka_unit_test(test_attention),
-		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions),
-		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_titles_name_the_nodes),
-		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
-		cmocka_unit_test(test_statistics_are_not_rounded), cmocka_unit_test(test_unknown_operator_is_named),
-		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
-		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
-		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
-		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
-		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_vectors_in_step), cmocka_unit_test(test_ends_ahead),
+		cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
+		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
+		cmocka_unit_test(test_attention), cmocka_unit_test(test_statistics_follow_the_layout),
+		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_computed_sizes_have_names),
+		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
+		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
+		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
+		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
+		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
+		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_forms_of_products),
+		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
 		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 

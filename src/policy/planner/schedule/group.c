@@ -404,17 +404,37 @@ static int space_works(struct pl *pl, struct kern *k, struct val *v, const struc
 
 /* ---- Scheduling -------------------------------------------------------------------------------------------------- */
 
+/* Can a kernel ahead of the anchor leave reduction r for v, in which the anchor ends?  r has few results and needs
+ * nothing of the anchor: what stores r reads its elements once more, which costs less than to store and load the
+ * anchor's result (a running sum beside the statistics of a norm). */
+static int comes_ahead(struct pl *pl, struct val *r, const struct val *v, const struct anchor *s)
+{
+	const struct ix *idx[PL_MAX_RANK];
+	struct walk w;
+
+	if (pl->target != WW_TARGET_CUDA || 16 * pl_numel_now(r) > pl_numel_now(v))
+		return 0;
+	pl_walk_init(&w, pl, r);
+	w.into_reds = 1;
+	pl_own_vars(pl, r, idx);
+	pl_walk(&w, r, idx);
+	for (struct leaf *l = w.first; l; l = l->next)
+		if (l->kind == LEAF_ANCHOR && l->val->anchor == s)
+			return 0;
+	return 1;
+}
+
 /* Is v, written at the position of the anchor's element, a function of that element and of other things that are
- * stored? */
+ * stored, or with `ahead` can be? */
 static int is_epilogue(
-	struct pl *pl, struct val *v, struct anchor *s, const struct ix *const *idx, const struct ix *const *at)
+	struct pl *pl, struct val *v, struct anchor *s, const struct ix *const *idx, const struct ix *const *at, int ahead)
 {
 	struct walk w;
 
 	pl_walk_init(&w, pl, v);
 	pl_walk(&w, v, idx);
 	for (struct leaf *l = w.first; l; l = l->next) {
-		if (l->kind == LEAF_RED && !l->val->root)
+		if (l->kind == LEAF_RED && !l->val->root && !(ahead && comes_ahead(pl, l->val, v, s)))
 			return 0;
 		if (l->kind != LEAF_ANCHOR || l->val->anchor != s)
 			continue;
@@ -434,7 +454,7 @@ static int place_in_reader(
 	int turns = pl->target == WW_TARGET_CUDA && (s->kind == S_GEMM || s->kind == S_ATTN) ? s->out->rank - 1 : 0;
 
 	same_position(pl, v, s->out, at, idx);
-	if (is_epilogue(pl, v, s, idx, at))
+	if (is_epilogue(pl, v, s, idx, at, 1))
 		return 1;
 	for (int a = 0; a < turns; a++)
 		for (int b = a + 1; b < turns; b++) {
@@ -447,7 +467,7 @@ static int place_in_reader(
 			like.size[a] = s->out->size[b];
 			like.size[b] = s->out->size[a];
 			same_position(pl, v, &like, turned, idx);
-			if (is_epilogue(pl, v, s, idx, at))
+			if (is_epilogue(pl, v, s, idx, at, 1))
 				return 1;
 		}
 	return 0;
@@ -513,7 +533,7 @@ static int ends_anchor(struct pl *pl, struct val *v, struct val *result)
 	for (struct leaf *l = w.first; l; l = l->next)
 		if (l->kind == LEAF_ANCHOR && l->val != result)
 			return 0;
-	return is_epilogue(pl, v, s, idx, at);
+	return is_epilogue(pl, v, s, idx, at, 0);
 }
 
 /* What to store where `top` at idx needs an anchor's result from memory: of 16 bits what top makes of it, as far as its
@@ -529,6 +549,17 @@ static struct val *end_of(
 	return pl_store_for(pl, top, idx, self, result, ends_anchor);
 }
 
+/* Reductions that `out`, in which s ends, needs, or what out makes of them. */
+static void store_ahead(struct pl *pl, const struct anchor *s, struct val *out, const struct ix *const *idx)
+{
+	for (struct leaf *l = first_red(pl, out, idx); l && !l->val->root; l = first_red(pl, out, idx)) {
+		struct val *store = pl_store_for(pl, out, idx, out, l->val, NULL);
+
+		pl_store_because(pl, store, pl_fmt(pl, "the end of a %s reads it", s->what));
+		schedule(pl, store);
+	}
+}
+
 static void anchor_kernel(
 	struct pl *pl, struct anchor *s, struct val *out, const struct ix *const *idx, const struct ix *const *at)
 {
@@ -537,6 +568,7 @@ static void anchor_kernel(
 
 	s->scheduled = 1;
 	schedule_operands(pl, s);
+	store_ahead(pl, s, out, idx);
 	k->anchor = s;
 	k->out[0] = out;
 	k->n_out = 1;
