@@ -163,6 +163,22 @@ static void test_vectors_in_step(void **state)
 	json_decref(g);
 }
 
+/* A pixel that windows of 4 x 4 at steps of 2, or 5 x 5 at steps of 3, are folded to is the sum of 4 elements. */
+static void test_folded(void **state)
+{
+	static const char *const want[] = { "rows = (S0*S1*384), cols = 4,", "rows = (S0*S9*357), cols = 4," };
+	json_t *g = fixture("folded.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cuda", &r);
+	assert_true(r.ok);
+	holds(r.device_text, want, WW_ARRAY_LEN(want));
+	assert_null(strstr(r.device_text, " % 3) == 0"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* An anchor ends in a reader that also needs statistics of other things: a kernel ahead of it stores these. */
 static void test_ends_ahead(void **state)
 {
@@ -1193,7 +1209,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
 		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_forms_of_products),
 		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
 		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 

@@ -308,7 +308,39 @@ static void im2col(struct pl *pl, struct gnode *n)
 	done(n, pl_reshape(pl, w, 3, flat));
 }
 
-/* The way back: each pixel is the sum of all columns' elements that came from it, one for each place in the kernel. */
+/* Along axis e: the block and the place in its kernel that term i of a pixel at y comes from.  Of a kernel without gaps
+ * only each step-th place has come from y: place (y + pad) % step + i step of block (y + pad) / step - i. */
+static void fold_taps(
+	struct pl *pl, const struct fold *f, int e, const struct ix **size, const struct ix **map, const struct ix **cond)
+{
+	const struct ix *y = ix_addc(pl, pl->place[2 + e], f->pad[e]), *step = ix_const(pl, f->step[e]);
+
+	size[4 + e] = ix_const(pl, (f->k[e] + f->step[e] - 1) / f->step[e]);
+	map[2 + e] = ix_add(pl, ix_mod(pl, y, step), ix_mul(pl, pl->place[4 + e], step));
+	map[4 + e] = ix_sub(pl, ix_div(pl, y, step), pl->place[4 + e]);
+	*cond = ix_mul(pl, *cond, ix_lt(pl, ix_const(pl, -1), map[4 + e]));
+	*cond = ix_mul(pl, *cond, ix_lt(pl, map[4 + e], f->blocks[e]));
+	if (f->k[e] % f->step[e])
+		*cond = ix_mul(pl, *cond, ix_lt(pl, map[2 + e], ix_const(pl, f->k[e])));
+}
+
+/* The same of a kernel with gaps: all its places, most of which did not come from y. */
+static void fold_all(
+	struct pl *pl, const struct fold *f, int e, const struct ix **size, const struct ix **map, const struct ix **cond)
+{
+	const struct ix *step = ix_const(pl, f->step[e]), *from;
+
+	from = ix_sub(pl, ix_addc(pl, pl->place[2 + e], f->pad[e]), ix_mulc(pl, pl->place[4 + e], f->dil[e]));
+	size[4 + e] = ix_const(pl, f->k[e]);
+	map[2 + e] = pl->place[4 + e];
+	map[4 + e] = ix_div(pl, from, step);
+	*cond = ix_mul(pl, *cond, ix_lt(pl, ix_const(pl, -1), from));
+	*cond = ix_mul(pl, *cond, ix_lt(pl, map[4 + e], f->blocks[e]));
+	if (f->step[e] != 1)
+		*cond = ix_mul(pl, *cond, ix_eqz(pl, ix_mod(pl, from, step), ix_const(pl, 0)));
+}
+
+/* The way back: each pixel is the sum of all columns' elements that came from it. */
 static void col2im(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n), *w;
@@ -323,19 +355,11 @@ static void col2im(struct pl *pl, struct gnode *n)
 	cols[1] = size[1] = ix_div(pl, a->size[1], ix_const(pl, f.k[0] * f.k[1]));
 	map[0] = pl->place[0], map[1] = pl->place[1];
 	for (int e = 0; e < 2; e++) {
-		const struct ix *from = ix_sub(
-							pl, ix_addc(pl, pl->place[2 + e], f.pad[e]), ix_mulc(pl, pl->place[4 + e], f.dil[e])),
-						*step = ix_const(pl, f.step[e]);
-
 		f.blocks[e] = ix_const(pl, (out[e] + 2 * f.pad[e] - f.dil[e] * (f.k[e] - 1) - 1) / f.step[e] + 1);
 		size[2 + e] = ix_const(pl, out[e]);
-		size[4 + e] = cols[2 + e] = ix_const(pl, f.k[e]);
+		cols[2 + e] = ix_const(pl, f.k[e]);
 		cols[4 + e] = f.blocks[e];
-		map[2 + e] = pl->place[4 + e];
-		map[4 + e] = ix_div(pl, from, step);
-		cond = ix_mul(pl, cond, ix_mul(pl, ix_lt(pl, ix_const(pl, -1), from), ix_lt(pl, map[4 + e], f.blocks[e])));
-		if (f.step[e] != 1)
-			cond = ix_mul(pl, cond, ix_eqz(pl, ix_mod(pl, from, step), ix_const(pl, 0)));
+		(f.dil[e] == 1 ? fold_taps : fold_all)(pl, &f, e, size, map, &cond);
 	}
 	pl_guard_eq(pl, ix_mul(pl, f.blocks[0], f.blocks[1]), a->size[2], "the number of blocks that are folded");
 	w = pl_view_if(pl, pl_reshape(pl, a, 6, cols), 6, size, map, cond, 0);
