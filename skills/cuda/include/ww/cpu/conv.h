@@ -156,12 +156,12 @@ WW_FN void ww_conv_row(float *dst, long long len, const float *src, long long st
 		ww_vf_store(dst + z, ww_vf_zero(), WW_VL);
 	if (step == 1) {
 		for (; j + WW_VL <= to; j += WW_VL)
-			ww_vf_store(dst + j, ww_vf_load(src + j, WW_VL), WW_VL);
+			ww_vf_store(dst + j, ww_vf_load_ahead(src + j, WW_VL), WW_VL);
 		if (j < to)
-			ww_vf_store(dst + j, ww_vf_load(src + j, (int)(to - j)), WW_VL);
+			ww_vf_store(dst + j, ww_vf_load_ahead(src + j, (int)(to - j)), WW_VL);
 	} else if (step == 2) {
 		for (; j < to; j += WW_VL)
-			ww_vf_store(dst + j, ww_vf_gather(src + 2 * j, 2, (int)ww_min_ll(WW_VL, to - j)), WW_VL);
+			ww_vf_store(dst + j, ww_vf_gather_ahead(src + 2 * j, 2, (int)ww_min_ll(WW_VL, to - j)), WW_VL);
 	} else {
 		for (; j < to; j += WW_VL)
 			ww_vf_store(dst + j, ww_vf_gather_any(src + step * j, step, (int)ww_min_ll(WW_VL, to - j)), WW_VL);
@@ -178,26 +178,88 @@ struct ww_conv_tile {
 	long long planes;                 /* planes of a channel: row phases times column phases */
 };
 
+/* The columns of one phase: slab column j in [from, to) is input column col + step * j, the others are zeros. */
+struct ww_conv_cols {
+	long long col, step, from, to;
+#if defined(WW_AVX512)
+	int picked; /* rows of the slab are one vector, picked from two of the input: */
+	ww_vm first, second, mask;
+	__m512i pick;
+#endif
+};
+WW_FN void ww_conv_columns(
+	struct ww_conv_cols *c, const struct ww_conv_geo *g, const struct ww_conv_tile *t, long long col)
+{
+	c->col = col;
+	c->step = g->transposed ? 1 : g->sw;
+	c->from = ww_min_ll(t->sc, col < 0 ? WW_CDIV(-col, c->step) : 0);
+	c->to = ww_max_ll(c->from, ww_min_ll(t->sc, col < g->iw ? (g->iw - 1 - col) / c->step + 1 : 0));
+#if defined(WW_AVX512)
+	const long long span = c->to > c->from ? (c->to - c->from - 1) * c->step + 1 : 0;
+
+	c->picked = t->sc <= WW_VL && span <= 2 * WW_VL;
+	if (c->picked) {
+		c->first = ww_vm_first((int)ww_min_ll(span, WW_VL));
+		c->second = ww_vm_first((int)ww_max_ll(0, span - WW_VL));
+		c->mask = ww_vm_first((int)c->to) & ~ww_vm_first((int)c->from);
+		c->pick = (__m512i)((ww_vi_iota() - ww_vi_set((int)c->from)) * ww_vi_set((int)c->step));
+	}
+#endif
+}
+
+#if defined(WW_AVX512)
+/* A plane of rows that are one vector.  Short rows are most of the work of a convolution with few filters. */
+WW_FN float *ww_conv_picked(const struct ww_conv_geo *g, const struct ww_conv_tile *t, const float *x, long long row,
+	const struct ww_conv_cols *c, float *slab)
+{
+	const long long h = g->transposed ? 1 : g->sh, at = c->col + c->step * c->from;
+
+	for (long long i = 0; i < t->sr; i++, row += h, slab += t->sc) {
+		__m512 v = _mm512_setzero_ps();
+
+		if (x && row >= 0 && row < g->ih) {
+			const float *p = x + row * g->iw + at;
+
+			ww_prefetch_ahead(p, 1); /* of the next channels: planes are read in order */
+			v = _mm512_maskz_loadu_ps(c->first, p);
+			v = c->second
+				? _mm512_maskz_permutex2var_ps(c->mask, v, c->pick, _mm512_maskz_loadu_ps(c->second, p + WW_VL))
+				: _mm512_maskz_permutexvar_ps(c->mask, c->pick, v);
+		}
+		ww_vf_store(slab, (ww_vf)v, WW_VL);
+	}
+	return slab;
+}
+#endif
+
 /* The plane of one phase of a channel; x: the channel's plane of the input, NULL: it lies outside. */
 WW_FN float *ww_conv_plane(const struct ww_conv_geo *g, const struct ww_conv_tile *t, const float *x, long long row,
-	long long col, float *slab)
+	const struct ww_conv_cols *c, float *slab)
 {
-	const long long h = g->transposed ? 1 : g->sh, w = g->transposed ? 1 : g->sw;
-	const long long from = ww_min_ll(t->sc, col < 0 ? WW_CDIV(-col, w) : 0);
-	const long long to = ww_max_ll(from, ww_min_ll(t->sc, col < g->iw ? (g->iw - 1 - col) / w + 1 : 0));
+	const long long h = g->transposed ? 1 : g->sh;
 
+#if defined(WW_AVX512)
+	if (c->picked)
+		return ww_conv_picked(g, t, x, row, c, slab);
+#endif
 	for (long long i = 0; i < t->sr; i++, row += h, slab += t->sc) {
 		const int in = x && row >= 0 && row < g->ih;
 
-		ww_conv_row(slab, t->sc, in ? x + row * g->iw + col : slab, w, in ? from : 0, in ? to : 0);
+		ww_conv_row(slab, t->sc, in ? x + row * g->iw + c->col : slab, c->step, in ? c->from : 0, in ? c->to : 0);
 	}
 	return slab;
 }
 
 WW_FN void ww_conv_slab(const struct ww_conv_geo *g, const struct ww_conv_tile *t, const float *x, float *slab)
 {
-	const long long pw = g->transposed ? 1 : g->sw;
+	enum { KNOWN = 8 /* phases whose columns are found once a tile */ };
+	const long long ph = g->transposed ? 1 : g->sh, pw = g->transposed ? 1 : g->sw;
+	const long long row0 = g->transposed ? t->a0 - (t->sr - t->rows) : t->a0 * g->sh - g->ph;
+	const long long col0 = g->transposed ? t->b0 - (t->sc - t->cols) : t->b0 * g->sw - g->pw;
+	struct ww_conv_cols cols[KNOWN];
 
+	for (long long f = 0; f < pw && f < KNOWN; f++)
+		ww_conv_columns(&cols[f], g, t, col0 + f);
 	for (long long c = 0; c < g->c; c++)
 		for (long long kd = 0; kd < g->kd; kd++) {
 			const long long up = t->od + g->pd - kd * g->dd;
@@ -208,12 +270,14 @@ WW_FN void ww_conv_slab(const struct ww_conv_geo *g, const struct ww_conv_tile *
 
 			if (id < 0 || id >= g->id)
 				plane = NULL;
-			if (g->transposed) {
-				slab = ww_conv_plane(g, t, plane, t->a0 - (t->sr - t->rows), t->b0 - (t->sc - t->cols), slab);
-				continue;
-			}
-			for (long long f = 0; f < t->planes; f++)
-				slab = ww_conv_plane(g, t, plane, t->a0 * g->sh + f / pw - g->ph, t->b0 * g->sw + f % pw - g->pw, slab);
+			for (long long h = 0; h < ph; h++)
+				for (long long w = 0; w < pw; w++) {
+					struct ww_conv_cols other, *at = w < KNOWN ? &cols[w] : &other;
+
+					if (w >= KNOWN)
+						ww_conv_columns(at, g, t, col0 + w);
+					slab = ww_conv_plane(g, t, plane, row0 + h, at, slab);
+				}
 		}
 }
 

@@ -163,11 +163,17 @@ WW_FN ww_vf ww_vf_load(const float *p, int n)
 #endif
 }
 
-/* The same for a tensor that is walked once from front to back and comes from DRAM: also asks for what lies 2 KiB
- * ahead, across the page ends at which the hardware's own prefetching stops. */
+/* Ask for `lines` lines from 2 KiB ahead of p on, across the page ends at which the hardware's own prefetching stops:
+ * for what is walked once from front to back and comes from DRAM. */
+WW_FN void ww_prefetch_ahead(const void *p, long long lines)
+{
+	for (long long i = 0; i < lines; i++)
+		ww_prefetch((const void *)((uintptr_t)p + 2048 + 64 * (uintptr_t)i));
+}
+
 WW_FN ww_vf ww_vf_load_ahead(const float *p, int n)
 {
-	ww_prefetch((const void *)((uintptr_t)p + 2048));
+	ww_prefetch_ahead(p, 1);
 	return ww_vf_load(p, n);
 }
 
@@ -249,6 +255,13 @@ WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n)
 #else
 WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n) { return ww_vf_gather_any(p, stride, n); }
 #endif
+
+/* The same for what is walked once and comes from DRAM; a stride of at most 8. */
+WW_FN ww_vf ww_vf_gather_ahead(const float *p, long long stride, int n)
+{
+	ww_prefetch_ahead(p, WW_CDIV(stride * WW_VB, 64));
+	return ww_vf_gather(p, stride, n);
+}
 
 /* p[0], p[stride], ... for the lanes of m, other lanes 0: nothing else is read. */
 WW_FN ww_vf ww_vf_gather_some(const float *p, long long stride, ww_vm m)
