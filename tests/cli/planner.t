@@ -84,6 +84,8 @@ torch.cat([torch.atan2(x, y), torch.atan2(y, x), torch.fmod(x, y), torch.remaind
 torch.cat([f(x.sin() * 0.9) for f in (torch.asin, torch.acos, torch.atanh)] + [torch.remainder(x, -0.75), x.lgamma()], 1)
 torch.remainder(i, 5) + torch.fmod(i - 6, 4)
 torch.erfc(x).unfold(1, 4, 2)
+F.conv2d(F.adaptive_avg_pool2d(image, 1), self.w[:4, :6, None, None]) + F.conv2d(image[:, :2, :3, :2], y[:4, :12].reshape(4, 2, 3, 2))
+F.softmax(F.pixel_unshuffle(F.softplus(image[:, :, :8, :8]), 4), 1)
 """.split("\n")[1:-1]
 TASK = """import torch
 import torch.nn as nn

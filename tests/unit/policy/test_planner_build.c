@@ -265,6 +265,25 @@ static void test_computed_sizes_have_names(void **state)
 	json_decref(g);
 }
 
+/* cpu: what no vector load reaches costs its lanes alone, a filter as large as its image is a product, and what is read
+ * once at a distance is asked for ahead. */
+static void test_cpu_vectors(void **state)
+{
+	json_t *g = fixture("cpu_vectors.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cpu", &r);
+	assert_true(r.ok);
+	assert_non_null(strstr(r.device_text, "ww_vf_log1p("));
+	assert_null(strstr(r.device_text, "expf("));
+	assert_non_null(strstr(r.plan_text, "gemm: conv2d, relu\n"));
+	assert_non_null(strstr(r.plan_text, "gemm: conv2d_1\n"));
+	assert_non_null(strstr(r.device_text, "ww_vf_gather_ahead(in_odd + "));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* Convolutions and products on cuda: who computes them in the first version, and under the knobs. */
 static void test_library_nodes(void **state)
 {
@@ -1202,16 +1221,16 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_attention), cmocka_unit_test(test_statistics_follow_the_layout),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_computed_sizes_have_names),
-		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
-		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
-		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
-		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
-		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
-		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_forms_of_products),
-		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
-		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
-		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
+		cmocka_unit_test(test_cpu_vectors), cmocka_unit_test(test_titles_name_the_nodes),
+		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
+		cmocka_unit_test(test_statistics_are_not_rounded), cmocka_unit_test(test_unknown_operator_is_named),
+		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
+		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
+		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
+		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
+		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
+		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -176,6 +176,32 @@ void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask)
 		keep_last(x, &left);
 }
 
+/* The filter is as large as what it slides over, so each image gives one pixel (a squeeze-excite's 1 x 1 behind its
+ * average): rows of images times rows of filters.  A vector of pixels would have one lane of use. */
+static int is_product(const struct pl *pl, const struct anchor *s, const struct ix *const *out)
+{
+	for (int e = 0; e < s->conv.nd; e++)
+		if (ix_num(out[2 + e]) != 1 || s->conv.pad[e] || ix_num(s->in[0].size[2 + e]) != ix_num(s->in[1].size[2 + e]))
+			return 0;
+	return pl->target == WW_TARGET_CPU && s->conv.groups == 1 && !s->conv.transposed;
+}
+
+static struct val *by_product(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int rank)
+{
+	const struct ix *rows[2] = { x->size[0], x->size[1] }, *filters[2] = { w->size[0], w->size[1] };
+	const struct ix *size[PL_MAX_RANK] = { x->size[0], w->size[0] };
+
+	for (int d = 2; d < rank; d++) {
+		pl_guard_eq(pl, x->size[d], w->size[d], "a filter as large as its image");
+		rows[1] = ix_mul(pl, rows[1], x->size[d]);
+		filters[1] = ix_mul(pl, filters[1], w->size[d]);
+		size[d] = ix_const(pl, 1);
+	}
+	x = pl_reshape(pl, x, 2, rows);
+	w = pl_transposed(pl, pl_reshape(pl, w, 2, filters));
+	return pl_reshape(pl, pl_gemm(pl, n, x, w), rank, size);
+}
+
 /* ---- What lowering calls ----------------------------------------------------------------------------------------- */
 
 struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
@@ -205,6 +231,10 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 		if (ix_num(size[2 + e]) != n->meta[0].size[n->meta[0].rank - nd + e])
 			pl_cannot(pl, n, "its output size");
 		template &= ix_num(w->size[2 + e]) <= 32;
+	}
+	if (is_product(pl, s, size)) {
+		pl->n_anchor--;
+		return by_product(pl, n, x, w, nd + 2);
 	}
 	s->conv.pytorch_last = library && pl_stored_last(&n->meta[0]);
 	s->conv.last = library && pl_all_last(pl) && (s->conv.pytorch_last || pl_gains_last(s, size[1]));

@@ -361,7 +361,8 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 								 : "const ww_vf %s = ww_vf_load%s(%s, n);",
 				t.t, first_pass(e, b, off) ? "_ahead" : suffix, at);
 		else
-			emit(e, t.level, "const ww_vf %s = ww_vf_gather(%s, %s, n);", t.t, at, ix_text(pl, coef));
+			emit(e, t.level, "const ww_vf %s = ww_vf_gather%s(%s, %s, n);", t.t,
+				ix_num(coef) >= 2 && ix_num(coef) <= 8 && first_pass(e, b, off) ? "_ahead" : "", at, ix_text(pl, coef));
 	} else {
 		emit(e, t.level, "const %s %s = %s;", pl_acc_type(b->dt), t.t,
 			pl_from_store(pl, pl_fmt(pl, "%s[%s]", b->name, ix_text(pl, off)), b->dt));
@@ -769,6 +770,16 @@ static struct etext by_lanes(struct expr *e, struct val *v, const struct ix *con
 	return t;
 }
 
+/* An element of a buffer that no vector load reaches: it alone costs its lanes, and what is computed of it is vectors.
+ */
+static struct etext loaded_by_lanes(struct expr *e, struct val *v, const struct ix *const *idx)
+{
+	struct etext t = by_lanes(e, v, idx);
+
+	memo_add(e, v, NULL, idx, v->rank, t);
+	return t;
+}
+
 static struct etext written(struct expr *e, struct val *v, const struct ix *const *idx)
 {
 	const struct ix *sub[PL_MAX_RANK];
@@ -785,10 +796,12 @@ static struct etext written(struct expr *e, struct val *v, const struct ix *cons
 			return e->bound_text[i];
 	if (v->kind == V_RED && done_here(e, v, idx, &t))
 		return t;
-	if (v->kind == V_BUF || (v->root && !is_own(e, v)))
-		return load(e, v->root, idx);
 	if ((m = memo_find(e, v, NULL, idx, v->rank)))
 		return m->text;
+	if (v->kind == V_BUF || (v->root && !is_own(e, v))) {
+		t = load(e, v->root, idx);
+		return e->vec && e->need_scalar && !failed && has_lanes(v) ? loaded_by_lanes(e, v, idx) : t;
+	}
 	switch (v->kind) {
 	case V_OP: t = is_branch(e, v, idx) ? branch(e, v, idx) : operation(e, v, idx); break;
 	case V_INDEX: t = indexed(e, v, idx); break;
