@@ -97,7 +97,8 @@ enum ww_rc ww_judge_call_time(
 	} else {
 		*err = c->why;
 	}
-	rest(&u); /* it may have died in a call */
+	ww_judge_call_end(c); /* while it has its turn: it may be alive after an error */
+	rest(&u);
 	ww_turn_drop(&u.turn);
 	v->seconds.wait += u.wait_s;
 	if (rc == WW_OK) {

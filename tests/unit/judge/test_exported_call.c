@@ -9,8 +9,9 @@
 
 /* What the process does: 'r' says "ready", 'd' says "rest"; at the end it has times, or ('x') it has died. */
 static const char *script;
-static char kinds[64]; /* of the turn behind each letter: Load, Timed, in a Call, Alone */
-static int begun, ended;
+static char kinds[64];         /* of the turn behind each letter: Load, Timed, in a Call, Alone */
+static int begun, ended, held; /* held: it had its turn when it was ended */
+static const void *under_way;
 
 static enum ww_rc scripted_begin(struct ww_judge_task *t, const struct ww_task *task, const struct ww_solution *s,
 	int device, int max, void **call, struct ww_err *err)
@@ -32,6 +33,7 @@ static enum ww_rc scripted_time(void *call, const struct ww_judge_use *use, cons
 {
 	size_t k = 0;
 	(void)call, (void)interrupted, (void)max;
+	under_way = use->ctx;
 	for (const char *p = script; *p; p++) {
 		if (*p == 'x')
 			return ww_err_set(err, WW_ERR_WORKER, "it died");
@@ -47,7 +49,13 @@ static enum ww_rc scripted_time(void *call, const struct ww_judge_use *use, cons
 	return WW_OK;
 }
 
-static void scripted_end(void *call) { ended += call == &begun; }
+static void scripted_end(void *call)
+{
+	if (call != &begun)
+		return;
+	ended++;
+	held = under_way && ww_judge_call_turn(under_way)->turns != NULL;
+}
 
 static const struct ww_judge_caller scripted = { scripted_begin, scripted_time, scripted_end };
 static struct ww_judge judge = { .opts = { .target = WW_TARGET_CUDA, .caller = &scripted },
@@ -71,7 +79,8 @@ static void call(const char *what, int correct, struct ww_verdict *v, struct ww_
 	WW_AUTO(ww_judge_call_end) struct ww_exported_call c = { .why = WW_ERR_INIT };
 	struct ww_err err = WW_ERR_INIT;
 	script = what;
-	begun = ended = 0;
+	begun = ended = held = 0;
+	under_way = NULL;
 	kinds[0] = 0;
 	ww_verdict_init(v);
 	v->correct = correct;
@@ -114,6 +123,7 @@ static void whatever_it_prints(void **state)
 		struct ww_verdict v;
 		call(scripts[i], 1, &v, &diag);
 		assert_int_equal(!strchr(scripts[i], 'x'), isfinite(v.time.call_us) != 0);
+		assert_int_equal(held, scripts[i][0] == 'r');
 		assert_true(!strchr(scripts[i], 'x') == !strstr(diag.p ? diag.p : "", "was not timed: it died"));
 		nothing_is_held();
 	}
