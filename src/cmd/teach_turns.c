@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double NARROW = 0.01; /* an interval is a time by so much */
-
 enum form { HANDED_IN, SINGLE, CHECKED, IMPROVED, MENDED, MENDED_TWICE };
 
 enum { TWICE_ONE_IN = 4, TURNS = 3 }; /* of the mended ones; of the longest form */
@@ -47,6 +45,7 @@ enum ww_rc ww_teach_forms_read(const char *text, int64_t turns, struct ww_teach_
 /* Times of a task: of the solution, and of the baselines. */
 struct drawn {
 	double us, baseline_us[WW_BASE_COUNT], floor_us, err_rel, err_abs;
+	double narrow; /* half of an interval, as a part */
 };
 
 /* e^x, x evenly distributed. */
@@ -58,13 +57,14 @@ static void draw_times(struct ww_rng *rng, struct drawn *d)
 	d->baseline_us[WW_BASE_EAGER] = d->us * spread(rng, 0.9, 8);
 	d->baseline_us[WW_BASE_COMPILE] = d->us * spread(rng, 0.7, 2);
 	d->floor_us = ww_rng_below(rng, 2) ? d->us * ww_rng_uniform(rng) * 0.3 : 0; /* 0: the task fits into L2 */
+	d->narrow = spread(rng, 0.002, 0.05);
 	d->err_rel = spread(rng, 1e-8, 1e-6);
 	d->err_abs = spread(rng, 1e-8, 1e-2);
 }
 
-static void set_ratio(struct ww_ratio *r, double mid)
+static struct ww_ratio ratio_of(const struct drawn *d, double mid)
 {
-	*r = (struct ww_ratio){ mid * (1 - NARROW), mid, mid * (1 + NARROW) };
+	return (struct ww_ratio){ mid * (1 - d->narrow), mid, mid * (1 + d->narrow) };
 }
 
 static char *said_passed(const struct ww_teacher *t, const struct drawn *d)
@@ -78,12 +78,12 @@ static char *said_passed(const struct ww_teacher *t, const struct drawn *d)
 	v.time.device_us = d->us;
 	v.time.call_us = t->prompt.target == WW_TARGET_CPU ? d->us : NAN; /* on cuda, verify does not time calls */
 	v.floor_us = d->floor_us;
-	set_ratio(&v.time_device, d->us);
+	v.time_device = ratio_of(d, d->us);
 	for (int b = 0; b < WW_BASE_COUNT; b++) {
 		v.baseline_measured[b] = t->prompt.baselines >> b & 1;
 		v.baselines[b].device_us = d->baseline_us[b];
 		if (v.baseline_measured[b])
-			set_ratio(&v.speedup[b], d->baseline_us[b] / d->us);
+			v.speedup[b] = ratio_of(d, d->baseline_us[b] / d->us);
 	}
 	v.reward = ww_verdict_reward(&v);
 	ww_tool_verdict_text(&v, WW_JUDGE_FULL, &text);

@@ -184,12 +184,11 @@ def heard(messages):
 
 if ALL:
     found = {}
-    for seed in range(12):
-        run("synth", "teach", path("soft.jsonl"), path("wrong.jsonl"), *some[3:9], "--solutions", "30", "--forms",
-            "0:0:0:1", "-j", "1", "--seed", str(seed))
-        for r in lines("wrong.jsonl"):
-            if form(r["messages"]) == "mended":
-                found.setdefault(r["messages"][3]["content"].split("\n")[0], r["messages"])
+    many = rows("many.jsonl", [{"id": str(n), "code": ROWS[0]["code"] + f"# {n}\n"} for n in range(30)])
+    run("synth", "teach", many, path("wrong.jsonl"), *some[3:9], "--solutions", "30", "--forms", "0:0:0:1")
+    for r in lines("wrong.jsonl"):
+        if form(r["messages"]) == "mended":
+            found.setdefault(r["messages"][3]["content"].split("\n")[0], r["messages"])
     ok({"status: plan_failed", "status: compile_failed", "status: mismatch"} <= set(found), "mistakes of three kinds",
        list(found))
     for status, messages in sorted(found.items()):
