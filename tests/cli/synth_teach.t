@@ -4,7 +4,7 @@ numbers of indices; the renumbered solution is correct; rows that are no task, h
 any number of jobs writes the same bytes.  Several solutions of a task differ; what verify says in a conversation is
 what the tool says.
 
-budget: 15 CPU-seconds, all 40
+budget: 17 CPU-seconds, all 60
 # all: what eval records and export writes, a judgement of the solution, and conversations said again in the loop"""
 import atexit
 import json
