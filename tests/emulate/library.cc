@@ -44,6 +44,15 @@ static double get(const char *p, int dtype, long long i)
 	exit(1);
 }
 
+/* An operand of a convolution: as it is, or with WW_EMULATED_TF32 in the environment of 11 bits, as cuDNN has fp32 by
+ * default. */
+static double operand(const char *p, int dtype, long long i)
+{
+	static const bool tf32 = getenv("WW_EMULATED_TF32");
+	const double v = get(p, dtype, i);
+	return dtype == F32 && tf32 ? of_bits((bits_of((float)v) + 0x1000) & ~0x1fffu) : v;
+}
+
 static void put(char *p, int dtype, long long i, double v)
 {
 	if (dtype == F32) {
@@ -139,8 +148,8 @@ void run(convolution v)
 										const long long ci = k / kg * cg + c;
 										const long long at = v.transposed ? place((int)v.layout, kg, taps, ci, k % kg, t)
 																		  : place((int)v.layout, cg, taps, k, c, t);
-										sum += get(v.x, v.dtype, place((int)v.layout, v.c, in, n, ci, i)) *
-											get(v.w, v.dtype, at);
+										sum += operand(v.x, v.dtype, place((int)v.layout, v.c, in, n, ci, i)) *
+											operand(v.w, v.dtype, at);
 									}
 								}
 						put(v.y, v.dtype, place((int)v.layout, v.k, out, n, k, o),

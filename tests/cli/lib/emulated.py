@@ -212,9 +212,12 @@ class Solution:
     def words(self):
         return [word for word, _ in self.lines]
 
-    def run(self, inputs, between=None, timeout=60):
+    def run(self, inputs, between=None, timeout=60, tf32=False):
+        """Bytes of the outputs.  tf32: the library's fp32 convolutions have operands of 11 bits, as cuDNN's by default;
+        else they are exact."""
+        env = {**os.environ, "WW_EMULATED_TF32": "1"} if tf32 else None
         p = subprocess.Popen(["timeout", str(timeout), self.exe], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE)
+                             stderr=subprocess.PIPE, env=env)
         try:
             for data in inputs:
                 p.stdin.write(data)
