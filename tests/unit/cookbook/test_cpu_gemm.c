@@ -39,13 +39,17 @@ WW_FN ww_vf attn_bias(
 	return v;
 }
 
-WW_KERNEL(gemm)
-{
-	const struct out c = { WW_ARG(float *, WW_GEMM_ARGS), WW_ARG(long long, 1),
-		WW_ARG(long long, 0) * WW_ARG(long long, 1), 0 };
-
-	ww_cpu_gemm(b, arg, gemm_epi, &c);
-}
+#define GEMM(name, suffix) \
+	WW_KERNEL(name) \
+	{ \
+		const struct out c = { WW_ARG(float *, WW_GEMM_ARGS), WW_ARG(long long, 1), \
+			WW_ARG(long long, 0) * WW_ARG(long long, 1), 0 }; \
+\
+		ww_cpu_gemm##suffix(b, arg, gemm_epi, &c); \
+	}
+GEMM(gemm, )
+GEMM(gemm_f16, _f16)
+GEMM(gemm_bf16, _bf16)
 WW_KERNEL(thin)
 {
 	const struct out c = { WW_ARG(float *, WW_THIN_ARGS), WW_ARG(long long, 1),
@@ -65,17 +69,23 @@ WW_KERNEL(attn_masked)
 
 	ww_cpu_attention(b, arg, attn_bias, attn_store, &c);
 }
-WW_KERNEL(conv_pack) { ww_cpu_conv_pack(b, arg); }
-WW_KERNEL(conv)
-{
-	const struct out c = { WW_ARG(float *, WW_CONV_ARGS), WW_ARG(long long, WW_CONV_ARGS + 1),
-		WW_ARG(long long, WW_CONV_ARGS + 2), 0 };
+#define CONV(name, suffix) \
+	WW_KERNEL(name##_pack) { ww_cpu_conv_pack##suffix(b, arg); } \
+	WW_KERNEL(name) \
+	{ \
+		const struct out c = { WW_ARG(float *, WW_CONV_ARGS), WW_ARG(long long, WW_CONV_ARGS + 1), \
+			WW_ARG(long long, WW_CONV_ARGS + 2), 0 }; \
+\
+		ww_cpu_conv##suffix(b, arg, conv_epi, &c); \
+	}
+CONV(conv, )
+CONV(conv_f16, _f16)
+CONV(conv_bf16, _bf16)
 
-	ww_cpu_conv(b, arg, conv_epi, &c);
-}
-
-const struct kernel_entry kernel_table[] = { { "gemm", gemm }, { "thin", thin }, { "attn", attn },
-	{ "attn_masked", attn_masked }, { "conv", conv }, { "conv_pack", conv_pack }, { NULL, NULL } };
+const struct kernel_entry kernel_table[] = { { "gemm", gemm }, { "gemm_f16", gemm_f16 }, { "gemm_bf16", gemm_bf16 },
+	{ "thin", thin }, { "attn", attn }, { "attn_masked", attn_masked }, { "conv", conv }, { "conv_pack", conv_pack },
+	{ "conv_f16", conv_f16 }, { "conv_f16_pack", conv_f16_pack }, { "conv_bf16", conv_bf16 },
+	{ "conv_bf16_pack", conv_bf16_pack }, { NULL, NULL } };
 
 static int buffer(struct ww_plan *p, void *data)
 {
@@ -83,20 +93,40 @@ static int buffer(struct ww_plan *p, void *data)
 	return p->bufs++;
 }
 
-static void check_gemm(long long m, long long n, long long k, long long batch, int b_nk, long long kc, long long nb,
-	long long mt, int is_thin)
+enum type { F32, F16, BF16 };
+
+/* x rounded to 16 bits, of which it becomes the values too. */
+static void *rounded(enum type type, float *x, long long n)
 {
+	uint16_t *h = malloc((size_t)n * sizeof(*h));
+
+	assert_non_null(h);
+	for (long long i = 0; i < n; i++) {
+		h[i] = type == F16 ? ww_f16_of_f32(x[i]) : ww_bf16_of_f32(x[i]);
+		x[i] = type == F16 ? ww_f32_of_f16(h[i]) : ww_f32_of_bf16(h[i]);
+	}
+	return h;
+}
+
+/* gap: between rows of A. */
+static void check_gemm_of(enum type type, long long gap, long long m, long long n, long long k, long long batch,
+	int b_nk, long long kc, long long nb, long long mt, int is_thin)
+{
+	static const char *const kernel[] = { "gemm", "gemm_f16", "gemm_bf16" };
 	struct ww_plan *p = host_new(2);
-	const long long lda = k + 3, ldb = (b_nk ? k : n) + 5;
+	const long long lda = k + gap, ldb = (b_nk ? k : n) + 5;
 	const long long sa = m * lda, sb = (b_nk ? n : k) * ldb;
 	float *a = test_floats(batch * sa, 1), *w = test_floats(batch * sb, 1), *y = test_floats(batch * m * n, 0);
+	void *ha = type == F32 ? NULL : rounded(type, a, batch * sa),
+		 *hw = type == F32 ? NULL : rounded(type, w, batch * sb);
 	double *r = malloc((size_t)(batch * m * n) * sizeof(*r));
 	struct ww_cpu_gemm g = { .m = m,
 		.n = n,
 		.k = k,
 		.batch = batch,
-		.a_buf = buffer(p, a),
-		.b_buf = buffer(p, w),
+		.a_buf = buffer(p, ha ? ha : a),
+		.b_buf = buffer(p, hw ? hw : w),
+		.half = type != F32,
 		.lda = lda,
 		.ldb = ldb,
 		.a_batch_stride = sa,
@@ -109,7 +139,7 @@ static void check_gemm(long long m, long long n, long long k, long long batch, i
 	if (is_thin)
 		ww_recipe_cpu_gemm_thin(p, "thin", &g);
 	else
-		ww_recipe_cpu_gemm(p, "gemm", &g);
+		ww_recipe_cpu_gemm(p, kernel[type], &g);
 	ww_arg_buf(p, buffer(p, y), 0);
 	test_run(p);
 	for (long long z = 0; z < batch; z++)
@@ -121,12 +151,22 @@ static void check_gemm(long long m, long long n, long long k, long long batch, i
 					s += (double)a[z * sa + i * lda + t] * (double)w[z * sb + (b_nk ? j * ldb + t : t * ldb + j)];
 				r[(z * m + i) * n + j] = s;
 			}
-	test_close(y, r, batch * m * n, 1e-5, is_thin ? "gemm_thin" : "gemm");
+	test_close(y, r, batch * m * n, 1e-5, is_thin ? "gemm_thin" : kernel[type]);
 	host_free(p);
+	free(ha);
+	free(hw);
 	free(a);
 	free(w);
 	free(y);
 	free(r);
+}
+
+static void check_gemm(long long m, long long n, long long k, long long batch, int b_nk, long long kc, long long nb,
+	long long mt, int is_thin)
+{
+	for (enum type type = F32; type <= BF16 && !(type && is_thin); type++)
+		for (long long gap = type == F32 ? 3 : 2; gap <= 3; gap++)
+			check_gemm_of(type, gap, m, n, k, batch, b_nk, kc, nb, mt, is_thin);
 }
 
 static void test_gemm(void **state)
@@ -226,8 +266,9 @@ struct shape {
 };
 
 /* Element (img, channel, i) of in[] or out[], in three dimensions. */
-static void check_conv(const struct shape *s)
+static void check_conv(const struct shape *s, enum type type)
 {
+	static const char *const kernel[] = { "conv", "conv_f16", "conv_bf16" };
 	long long in[3], ke[3], out[3], os = 1, is = 1, ks = 1;
 	int st[3], pa[3], di[3];
 	const int skip = 3 - s->nd;
@@ -235,6 +276,7 @@ static void check_conv(const struct shape *s)
 	struct ww_cpu_conv g = { .nd = s->nd,
 		.transposed = s->transposed,
 		.groups = s->groups,
+		.half = type != F32,
 		.n = s->n,
 		.c = s->c,
 		.k = s->k,
@@ -266,9 +308,12 @@ static void check_conv(const struct shape *s)
 		  *y = test_floats(s->n * s->k * os, 0);
 	double *r = calloc((size_t)(s->n * s->k * os), sizeof(*r));
 
-	g.x_buf = buffer(p, x);
-	g.w_buf = buffer(p, w);
-	ww_recipe_cpu_conv(p, "conv", &g);
+	void *hx = type == F32 ? NULL : rounded(type, x, s->n * s->c * is),
+		 *hw = type == F32 ? NULL : rounded(type, w, s->c * kg * ks);
+
+	g.x_buf = buffer(p, hx ? hx : x);
+	g.w_buf = buffer(p, hw ? hw : w);
+	ww_recipe_cpu_conv(p, kernel[type], &g);
 	ww_arg_buf(p, buffer(p, y), 0);
 	ww_arg_i64(p, s->k);
 	ww_arg_i64(p, os);
@@ -301,6 +346,8 @@ static void check_conv(const struct shape *s)
 					}
 	test_close(y, r, s->n * s->k * os, 1e-5, s->transposed ? "conv_transpose" : "conv");
 	host_free(p);
+	free(hx);
+	free(hw);
 	free(x);
 	free(w);
 	free(y);
@@ -321,6 +368,9 @@ static void test_conv(void **state)
 		{ 2, 0, 1, 1, 2, 4, { 9, 34 }, { 2, 4 }, { 1, 3 }, { 0, 3 }, { 1, 1 }, 0, 0, 0 },  /* from three */
 		{ 2, 0, 1, 1, 2, 4, { 20, 40 }, { 3, 11 }, { 2, 9 }, { 1, 6 }, { 1, 1 }, 0, 0, 0 },
 		{ 2, 0, 1, 1, 2, 4, { 3, 2 }, { 2, 2 }, { 1, 1 }, { 4, 5 }, { 1, 1 }, 0, 0, 0 }, /* more zeros than input */
+		{ 2, 0, 1, 1, 5, 9, { 9, 9 }, { 5, 5 }, { 1, 1 }, { 2, 2 }, { 1, 1 }, 0, 0, 0 }, /* runs of 25 */
+		{ 1, 0, 1, 1, 38, 12, { 20 }, { 11 }, { 1 }, { 0 }, { 1 }, 0, 0, 0 },            /* of 11 */
+		{ 1, 0, 2, 1, 14, 6, { 20 }, { 1 }, { 1 }, { 0 }, { 1 }, 0, 0, 0 },              /* of 1, an odd number */
 		{ 1, 0, 1, 2, 3, 5, { 300 }, { 7 }, { 2 }, { 3 }, { 1 }, 0, 0, 64 },
 		{ 3, 0, 1, 1, 2, 4, { 5, 6, 19 }, { 3, 2, 3 }, { 2, 1, 1 }, { 1, 0, 1 }, { 1, 2, 1 }, 0, 0, 0 },
 		{ 2, 1, 1, 2, 5, 9, { 7, 11 }, { 4, 4 }, { 2, 2 }, { 1, 1 }, { 1, 1 }, 0, 0, 0 },
@@ -333,7 +383,8 @@ static void test_conv(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
-		check_conv(&shapes[i]);
+		for (enum type type = F32; type <= BF16; type++)
+			check_conv(&shapes[i], type);
 }
 
 int main(void)

@@ -923,6 +923,28 @@ static json_t *product(const char *dtype, int m, int n, int k, const char *resul
 	return json_loads(text, 0, NULL);
 }
 
+/* The cpu's templates read 16 bits: no kernel widens operands first. */
+static void test_half_on_the_cpu(void **state)
+{
+	static const char *const want[][2] = { { "bfloat16", "ww_cpu_gemm_bf16(b" }, { "float16", "ww_cpu_gemm_f16(b" },
+		{ "float32", "ww_cpu_gemm(b" } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *g = product(want[i][0], 64, 40, 56, "relu");
+		struct pl_result r;
+
+		assert_non_null(g);
+		build(g, "cpu", &r);
+		assert_true(r.ok);
+		assert_int_equal(r.n_kern, 1);
+		assert_non_null(strstr(r.device_text, want[i][1]));
+		assert_int_equal(strstr(r.plan_text, ".half = 1") != NULL, i < 2);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Which form a product takes by its size, what it is made of before it, and what it is not. */
 static void test_forms_of_products(void **state)
 {
@@ -1227,10 +1249,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
 		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
 		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
-		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
-		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
-		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
-		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
+		cmocka_unit_test(test_half_on_the_cpu), cmocka_unit_test(test_forms_of_products),
+		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
+		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
+		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,33 +37,6 @@ struct val *pl_anchor_out(struct pl *pl, struct anchor *s, int dt, int rank, con
 	return v;
 }
 
-/* The cast of a that an operand of an earlier anchor reads. */
-static struct val *known_cast(const struct pl *pl, const struct val *a, int dt)
-{
-	for (int i = 0; i < pl->n_anchor; i++)
-		for (int k = 0; k < pl->anchor[i]->n_in; k++) {
-			struct val *v = pl->anchor[i]->in[k].val;
-
-			while (v->kind == V_VIEW)
-				v = v->arg[0];
-			if (v->kind == V_OP && v->op == OP_CAST && v->arg[0] == a && v->dt == dt)
-				return v;
-		}
-	return NULL;
-}
-
-struct val *pl_cast_below(struct pl *pl, struct val *a, int dt)
-{
-	struct val *v;
-
-	if (a->dt == dt)
-		return a;
-	if (a->kind == V_VIEW && !a->root && !a->cond && !a->last && pl_numel_now(a) >= pl_numel_now(a->arg[0]))
-		return pl_view(pl, pl_cast_below(pl, a->arg[0], dt), a->rank, a->size, a->map);
-	v = known_cast(pl, a, dt);
-	return v ? v : pl_cast(pl, a, dt);
-}
-
 struct val *pl_constants_below(struct pl *pl, struct val *v)
 {
 	struct val *x, *base;

@@ -98,8 +98,6 @@ extern const struct anchor_ops *const pl_anchor_ops[S_COUNT];
 
 struct anchor *pl_anchor(struct pl *pl, struct gnode *n, enum anchor_kind kind, const char *what);
 void pl_anchor_operand(struct anchor *s, struct val *v);
-/* a in another type, stored once for all anchors that read it: the cast is below views, in memory's order. */
-struct val *pl_cast_below(struct pl *pl, struct val *a, int dt);
 /* v with its operations with constants below the views that they act on: what is stored then lies as its source does
  * (queries scaled behind the split into heads are the end of their product), and is read by strides. */
 struct val *pl_constants_below(struct pl *pl, struct val *v);

@@ -243,8 +243,8 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 		pl->n_anchor--;
 		return by_reduction(pl, n, s, x, w, nd + 2, size);
 	}
-	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, x) : cuda ? x : pl_cast_below(pl, x, WW_F32));
-	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, w) : cuda ? w : pl_cast_below(pl, w, WW_F32));
+	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, x) : x);
+	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, w) : w);
 	return pl_anchor_out(pl, s, x->dt, nd + 2, size);
 }
 
@@ -403,17 +403,21 @@ static const struct knob_row cpu_knobs[] = { { KNOB(cpu_conv.tile_rows), "tile_r
 
 static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 {
+	int dt = k->anchor->in[0].val->dt;
+	const char *suffix = pl_cpu_suffix(dt);
+
 	pl_cpu_context(pl, k, s);
 	pl_cpu_functor(pl, k, s,
 		"void @_epi(const void *ctx, long long img, long long chan, long long pixel, ww_vf acc, int n)",
 		pl_fmt(pl, "%s%s\tconst ix_t %s_0 = pixel;\n\n\t(void)img;\n\t(void)chan;\n", pl_axis(pl, k, 0, "img"),
 			pl_axis(pl, k, 1, "chan"), k->loop->lane->name),
 		k->loop->store);
-	ww_str_adds(s, pl_named(pl, k, "WW_KERNEL(@_pack)\n{\n\tww_cpu_conv_pack(b, arg);\n}\n\n"));
-	pl_cpu_kernel(pl, k, s, "WW_CONV_ARGS", "ww_cpu_conv(b, arg, @_epi, &c)");
+	ww_str_adds(s, pl_named(pl, k, "WW_KERNEL(@_pack)\n{\n\tww_cpu_conv_pack%s(b, arg);\n}\n\n", suffix));
+	pl_cpu_kernel(pl, k, s, "WW_CONV_ARGS", pl_fmt(pl, "ww_cpu_conv%s(b, arg, @_epi, &c)", suffix));
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_cpu_conv(p, \"@\", &(struct ww_cpu_conv){\n\t\t%s,\n\t\t.tile_rows = %d });\n%s",
-		geometry(pl, k->anchor, "", ""), pl_knobs(pl, k->id)->cpu_conv.tile_rows, pl_plan_args(pl, k, "\t"));
+		geometry(pl, k->anchor, dt == WW_F32 ? "" : ".half = 1, ", ""), pl_knobs(pl, k->id)->cpu_conv.tile_rows,
+		pl_plan_args(pl, k, "\t"));
 }
 
 static const struct knob_row cuda_knobs[] = { { KNOB(conv.bn), "bn", { 256, 128 } },

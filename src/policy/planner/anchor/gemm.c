@@ -53,10 +53,6 @@ struct val *pl_gemm_to(struct pl *pl, struct gnode *n, struct val *a, struct val
 	}
 	if (ix_num(m) == 1 || ix_num(nn) == 1 || ix_num(k) <= 4 || is_small(pl, a, nn) || !(dt == WW_F32 || pl_is_half(dt)))
 		return pl_cast(pl, by_reduction(pl, pl_cast(pl, a, out), pl_cast(pl, b, out)), out);
-	if (pl->target == WW_TARGET_CPU) { /* whose template reads fp32 */
-		a = pl_cast_below(pl, a, WW_F32);
-		b = pl_cast_below(pl, b, WW_F32);
-	}
 	if (pl->target == WW_TARGET_CUDA) {
 		a = pl_constants_below(pl, a);
 		b = pl_constants_below(pl, b);
@@ -411,22 +407,23 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	int nb = sp->gemm.n_batch, r = nb + 2, b_nk = !ix_is(sp->in[1].stride[r - 1], 1);
 	const struct operand *a = &sp->in[0], *b = &sp->in[1];
+	const char *suffix = pl_cpu_suffix(in_dt(sp));
 
 	pl_cpu_context(pl, k, s);
 	pl_cpu_functor(pl, k, s, "void @_epi(const void *ctx, long long z, long long row, long long col, ww_vf acc, int n)",
 		pl_fmt(pl, "%s%s\tconst ix_t %s_0 = col;\n\n\t(void)z;\n\t(void)row;\n", pl_axes(pl, k, 0, nb, "z"),
 			pl_axis(pl, k, r - 2, "row"), k->loop->lane->name),
 		k->loop->store);
-	pl_cpu_kernel(pl, k, s, "WW_GEMM_ARGS", "ww_cpu_gemm(b, arg, @_epi, &c)");
+	pl_cpu_kernel(pl, k, s, "WW_GEMM_ARGS", pl_fmt(pl, "ww_cpu_gemm%s(b, arg, @_epi, &c)", suffix));
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_cpu_gemm(p, \"@\", &(struct ww_cpu_gemm){\n"
-		"\t\t.m = %s, .n = %s, .k = %s, .batch = %s, .a_buf = %s, .b_buf = %s, .a_offset_bytes = %s, "
+		"\t\t%s.m = %s, .n = %s, .k = %s, .batch = %s, .a_buf = %s, .b_buf = %s, .a_offset_bytes = %s, "
 		".b_offset_bytes = %s,\n"
 		"\t\t.lda = %s, .ldb = %s, .a_batch_stride = %s, .b_batch_stride = %s, .b_nk = %d, .nb = %d, .mt = %d, "
 		".kc = %d });\n%s",
-		ix_text(pl, sp->out->size[r - 2]), ix_text(pl, sp->out->size[r - 1]), ix_text(pl, inner(sp)),
-		ix_text(pl, k->loop->outer), pl_plan_buf(pl, a->buf), pl_plan_buf(pl, b->buf), pl_bytes(pl, a), pl_bytes(pl, b),
-		ix_text(pl, a->stride[r - 2]), ix_text(pl, b->stride[b_nk ? r - 1 : r - 2]),
+		*suffix ? ".half = 1, " : "", ix_text(pl, sp->out->size[r - 2]), ix_text(pl, sp->out->size[r - 1]),
+		ix_text(pl, inner(sp)), ix_text(pl, k->loop->outer), pl_plan_buf(pl, a->buf), pl_plan_buf(pl, b->buf),
+		pl_bytes(pl, a), pl_bytes(pl, b), ix_text(pl, a->stride[r - 2]), ix_text(pl, b->stride[b_nk ? r - 1 : r - 2]),
 		ix_text(pl, stride_of(pl, sp, 0, nb - 1)), ix_text(pl, stride_of(pl, sp, 1, nb - 1)), b_nk, kn->cpu_gemm.nb,
 		kn->cpu_gemm.mt, kn->cpu_gemm.kc, pl_plan_args(pl, k, "\t"));
 }

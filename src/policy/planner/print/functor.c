@@ -162,6 +162,8 @@ void pl_cpu_functor(
 	ww_str_addf(s, "%s\n%s}\n\n", decl, pl_indent(pl, body, 1));
 }
 
+const char *pl_cpu_suffix(int dt) { return dt == WW_F16 ? "_f16" : dt == WW_BF16 ? "_bf16" : ""; }
+
 void pl_cpu_kernel(struct pl *pl, struct kern *k, struct ww_str *s, const char *first, const char *call)
 {
 	const char *args = "";

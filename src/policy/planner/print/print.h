@@ -36,6 +36,8 @@ void pl_cpu_pointers(struct pl *pl, struct kern *k, struct ww_str *s, const char
 void pl_cpu_context(struct pl *pl, struct kern *k, struct ww_str *s);
 void pl_cpu_functor(
 	struct pl *pl, struct kern *k, struct ww_str *s, const char *head, const char *decl, const char *body);
+/* Of the templates' names, by their operands: "", "_f16", "_bf16". */
+const char *pl_cpu_suffix(int dt);
 void pl_cpu_kernel(struct pl *pl, struct kern *k, struct ww_str *s, const char *first, const char *call);
 
 /* cuda: struct NAME_f with the buffers, more members and store(params, acc); the kernel with the template's parameters

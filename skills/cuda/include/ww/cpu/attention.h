@@ -111,7 +111,7 @@ WW_FN void ww_cpu_attention(
 		long long ldv = vs;
 
 		for (long long p = 0; p < kn; p += WW_NR)
-			ww_pack_nk(kp + p * d, k + (k0 + p) * ks, ks, d, (int)ww_min_ll(WW_NR, kn - p));
+			ww_pack_nk(WW_OF_F32, kp + p * d, k + (k0 + p) * ks, ks, d, (int)ww_min_ll(WW_NR, kn - p));
 		if (dp != d) { /* pad the rows of V so that whole vectors can be read */
 			for (long long j = 0; j < kn; j++)
 				for (long long i = 0; i < dp; i += WW_VL)
@@ -127,11 +127,11 @@ WW_FN void ww_cpu_attention(
 
 			if (cut <= 0)
 				continue;
-			ww_rows_take(qr, q + r * qs, qs, d, rows, qc);
+			ww_rows_take(WW_OF_F32, qr, q + r * qs, qs, d, rows, qc);
 			for (int i = 0; i < WW_MR; i++)
 				pr[i] = s + i * (bk + 16);
 			for (long long p = 0; p < cut; p += WW_NR)
-				ww_micro(WW_MR, WW_NV, qr, kp + p * d, WW_NR, d, s + p, bk + 16, 0);
+				ww_micro(0, WW_MR, WW_NV, qr, kp + p * d, WW_NR, d, s + p, bk + 16, 0);
 			for (int i = 0; i < rows; i++) {
 				const long long at = r - q0 + i, len = causal ? ww_min_ll(cut, r + i + 1 - k0) : cut;
 				float keep = 1.0f, *oi = o + at * dp;
@@ -144,7 +144,7 @@ WW_FN void ww_cpu_attention(
 					ww_vf_store(oi + j, ww_vf_load(oi + j, WW_VL) * keep, WW_VL);
 			}
 			for (long long j = 0; j < dp; j += 2 * WW_VL)
-				ww_micro(WW_MR, 2, pr, vt + j, ldv, cut, o + (r - q0) * dp + j, dp, k0 > 0);
+				ww_micro(0, WW_MR, 2, pr, vt + j, ldv, cut, o + (r - q0) * dp + j, dp, k0 > 0);
 		}
 	}
 	for (long long r = q0; r < q1; r++) {

@@ -21,6 +21,10 @@
  * Weights are packed by a small launch before, in the order in which the micro-kernel reads them: [group][phase][panel
  * of WW_MR output channels][tap][WW_MR], one channel to a panel where a group has fewer than 4 (depthwise).
  *
+ * Operands of 16 bits (ww_cpu_conv_f16, _bf16): a plane's rows are widened as the slab is made, and weights as they are
+ * packed.  Where the machine multiplies pairs of bfloat16 (AVX512_BF16), each float of the slab is two channels, of
+ * packed weights too, so that there are half as many taps; an odd last channel meets zeros.
+ *
  * Two kernels, NAME_pack and NAME, both with the arguments below; ww_recipe_cpu_conv() adds both launches. */
 #ifndef WW_CPU_CONV_H
 #define WW_CPU_CONV_H
@@ -29,13 +33,20 @@
 
 typedef void (*ww_conv_epi_fn)(const void *ctx, long long img, long long k, long long pixel, ww_vf v, int n);
 
-WW_FN void ww_conv_geometry(struct ww_conv_geo *g, void *const *arg)
+/* Returns the channels of a group; c counts what a lane holds. */
+WW_FN long long ww_conv_geometry(struct ww_conv_geo *g, enum ww_operand type, void *const *arg)
 {
-	long long *v = (long long *)(void *)g;
+	long long *v = (long long *)(void *)g, channels;
 
 	for (int i = 0; i < WW_CONV_GEO; i++)
 		v[i] = WW_ARG(long long, i);
+	channels = g->c;
+	if (ww_in_pairs(type))
+		g->c = (channels + 1) / 2;
+	return channels;
 }
+
+enum { WW_CONV_NV1 = 8 /* vectors of pixels at a time, of a panel of one channel */ };
 
 /* Channels to a panel. */
 WW_FN int ww_conv_mr(const struct ww_conv_geo *g) { return g->k < 4 ? 1 : WW_MR; }
@@ -69,6 +80,8 @@ WW_FN void ww_conv_pack_panel(float *dst, const float *src, long long taps, int 
 		const int n = (int)ww_min_ll(WW_VL, taps - t);
 		ww_vf v[WW_VL];
 
+		for (int i = 0; i < rows; i++)
+			ww_prefetch_ahead(src + i * taps + t, 1);
 		ww_square_load(v, src + t, taps, rows, n);
 		ww_vf_transpose(v);
 		for (int i = 0; i < n; i++)
@@ -76,24 +89,93 @@ WW_FN void ww_conv_pack_panel(float *dst, const float *src, long long taps, int 
 	}
 }
 
+#if WW_DOT_BF16
+/* The same of pairs: element t of channels 2c and 2c + 1, whose runs of `taps` follow each other, up to 24.  Sixteen
+ * pairs in a row lie in 64 elements, and one permutation picks them. */
+WW_FN void ww_conv_pack_pairs(float *dst, const uint16_t *src, long long channels, long long taps, int rows)
+{
+	const long long all = channels * taps, pairs = (channels + 1) / 2 * taps;
+
+	for (long long j = 0; j < pairs; j += WW_VL) {
+		const long long c = j / taps, t = j % taps, at = c * 2 * taps + t;
+		const ww_vi lane = ww_vi_iota() + ww_vi_set((int)t);
+		const ww_vi run = ww_vi_trunc((ww_vf_of_vi(lane) + 0.5f) * (1.0f / (float)taps)); /* of channels from c on */
+		const ww_vi lower = ww_vi_iota() + run * ww_vi_set((int)taps);
+		const __m512i pick = (__m512i)(lower | (lower + ww_vi_set((int)taps)) << 16);
+		const long long left = all - at;
+		const __mmask32 first = left >= 32 ? ~0u : (1u << left) - 1,
+						second = left >= 64 ? ~0u
+			: left > 32                     ? (1u << (left - 32)) - 1
+											: 0;
+		ww_vf v[WW_VL];
+
+		for (int i = 0; i < WW_VL; i++) {
+			const uint16_t *p = src + (i < rows ? i : 0) * all + at;
+
+			ww_prefetch_ahead(p, 1);
+			v[i] = (ww_vf)_mm512_permutex2var_epi16(
+				_mm512_maskz_loadu_epi16(first, p), pick, _mm512_maskz_loadu_epi16(second, p + 32));
+		}
+		for (int i = rows; i < WW_VL; i++)
+			v[i] = ww_vf_zero();
+		ww_vf_transpose(v);
+		for (int i = 0; i < ww_min_ll(WW_VL, pairs - j); i++)
+			ww_vf_store(dst + (j + i) * WW_MR, v[i], WW_MR);
+	}
+}
+#endif
+
+/* The same from 16 bits; `taps` of a channel. */
+WW_FN void ww_conv_pack_half(
+	enum ww_operand type, float *dst, const uint16_t *src, long long channels, long long taps, int rows)
+{
+	const int pairs = ww_in_pairs(type);
+	const long long all = channels * taps, run = pairs ? taps : all, step = pairs ? 2 * taps : all;
+
+#if WW_DOT_BF16
+	if (pairs && taps <= 24) {
+		ww_conv_pack_pairs(dst, src, channels, taps, rows);
+		return;
+	}
+#endif
+	for (long long c = 0; c < all; c += step)
+		for (long long t = 0; t < run; t += WW_VL) {
+			const int n = (int)ww_min_ll(WW_VL, run - t);
+			const long long next = c + taps < all ? taps : 0;
+			ww_vf v[WW_VL];
+
+			for (int i = 0; i < WW_VL; i++)
+				v[i] = i < rows ? ww_operand_load(type, src, i * all + c + t, next, n) : ww_vf_zero();
+			ww_vf_transpose(v);
+			for (int i = 0; i < n; i++, dst += WW_MR)
+				ww_vf_store(dst, v[i], WW_MR);
+		}
+}
+
 /* Arguments: the geometry, weights, packed.  Grid: x over panels, y over groups. */
-WW_FN void ww_cpu_conv_pack(const struct ww_block *b, void *const *arg)
+WW_FN void ww_conv_pack(const struct ww_block *b, enum ww_operand type, void *const *arg)
 {
 	struct ww_conv_geo g;
-	const float *w = WW_ARG(const float *, WW_CONV_GEO);
+	const void *w = WW_ARG(const void *, WW_CONV_GEO);
 	float *packed = WW_ARG(float *, WW_CONV_GEO + 1);
 	struct ww_conv_taps th, tw;
 
-	ww_conv_geometry(&g, arg);
+	const long long channels = ww_conv_geometry(&g, type, arg);
 	const long long mr = ww_conv_mr(&g), kpad = WW_CDIV(g.k, mr) * mr, taps = g.kd * g.kh * g.kw, all = g.c * taps;
 	const long long fh = g.transposed ? g.sh : 1, fw = g.transposed ? g.sw : 1;
+	const long long next = g.transposed ? g.k * taps : taps; /* from a channel to the next one */
 
 	if (b->x * mr >= kpad)
 		return;
 	packed += b->y * WW_CONV_KPAD(g.k) * all;
 	if (!g.transposed && mr == WW_MR) {
-		ww_conv_pack_panel(
-			packed + b->x * mr * all, w + (b->y * g.k + b->x * mr) * all, all, (int)ww_min_ll(WW_MR, g.k - b->x * mr));
+		const long long first = (b->y * g.k + b->x * mr) * channels * taps;
+		const int rows = (int)ww_min_ll(WW_MR, g.k - b->x * mr);
+
+		if (type == WW_OF_F32)
+			ww_conv_pack_panel(packed + b->x * mr * all, (const float *)w + first, all, rows);
+		else
+			ww_conv_pack_half(type, packed + b->x * mr * all, (const uint16_t *)w + first, channels, taps, rows);
 		return;
 	}
 	for (long long f = 0; f < fh * fw; f++) {
@@ -105,19 +187,22 @@ WW_FN void ww_cpu_conv_pack(const struct ww_block *b, void *const *arg)
 		for (long long c = 0; c < g.c * g.kd; c++)
 			for (long long t = 0; t < per; t++)
 				for (long long i = 0; i < mr; i++) {
-					const long long k = b->x * mr + i, chan = c / g.kd;
+					const long long k = b->x * mr + i, chan = c / g.kd * (ww_in_pairs(type) ? 2 : 1);
 					const long long tap = (c % g.kd * g.kh + th.tap[t / tw.count]) * g.kw + tw.tap[t % tw.count];
-					const long long at = g.transposed ? (b->y * g.c + chan) * g.k + k : (b->y * g.k + k) * g.c + chan;
+					const long long at = g.transposed ? (b->y * channels + chan) * g.k + k
+													  : (b->y * g.k + k) * channels + chan;
 
-					dst[(c * per + t) * mr + i] = k < g.k ? w[at * taps + tap] : 0.0f;
+					dst[(c * per + t) * mr + i] = k < g.k
+						? ww_operand_load(type, w, at * taps + tap, chan + 1 < channels ? next : 0, 1)[0]
+						: 0.0f;
 				}
 		packed += kpad * len;
 	}
 }
 
 /* c[mr][nv * WW_VL] = sum over t of a[t][mr] * slab[off[t] + ...]. */
-WW_FN void ww_conv_micro(
-	int mr, int nv, const float *a, const float *slab, const int *off, long long taps, float *c, long long ldc)
+WW_FN void ww_conv_micro(int pairs, int mr, int nv, const float *a, const float *slab, const int *off, long long taps,
+	float *c, long long ldc)
 {
 	ww_vf acc[32], bv[8];
 
@@ -136,7 +221,8 @@ WW_FN void ww_conv_micro(
 
 			WW_UNROLL(8)
 			for (int v = 0; v < nv; v++)
-				acc[i * nv + v] = ww_vf_fma(w, bv[v], acc[i * nv + v]);
+				acc[i * nv + v] = pairs ? ww_vf_dot_bf16(w, bv[v], acc[i * nv + v])
+										: ww_vf_fma(w, bv[v], acc[i * nv + v]);
 		}
 	}
 	WW_UNROLL(8)
@@ -250,33 +336,55 @@ WW_FN float *ww_conv_plane(const struct ww_conv_geo *g, const struct ww_conv_til
 	return slab;
 }
 
-WW_FN void ww_conv_slab(const struct ww_conv_geo *g, const struct ww_conv_tile *t, const float *x, float *slab)
+/* Rows [from, to) of a plane of 16 bits, at its element `at`, to `line`: their place in a plane as ww_conv_plane()
+ * reads it. */
+WW_FN const float *ww_conv_widen(enum ww_operand type, const void *x, long long at, long long next,
+	const struct ww_conv_geo *g, long long from, long long to, float *line)
+{
+	const long long n = (to - from) * g->iw;
+
+	for (long long i = 0; i < n; i += WW_VL) {
+		ww_prefetch_ahead((const uint16_t *)x + at + from * g->iw + i, 1);
+		ww_vf_store(
+			line + i, ww_operand_load(type, x, at + from * g->iw + i, next, (int)ww_min_ll(WW_VL, n - i)), WW_VL);
+	}
+	return line - from * g->iw;
+}
+
+/* channels: of a group; line: ww_conv_line_floats() of scratch. */
+WW_FN void ww_conv_slab(const struct ww_conv_geo *g, enum ww_operand type, const struct ww_conv_tile *t,
+	long long channels, const void *x, float *slab, float *line)
 {
 	enum { KNOWN = 8 /* phases whose columns are found once a tile */ };
-	const long long ph = g->transposed ? 1 : g->sh, pw = g->transposed ? 1 : g->sw;
+	const int pairs = ww_in_pairs(type);
+	const long long ph = g->transposed ? 1 : g->sh, pw = g->transposed ? 1 : g->sw, size = g->ih * g->iw;
 	const long long row0 = g->transposed ? t->a0 - (t->sr - t->rows) : t->a0 * g->sh - g->ph;
 	const long long col0 = g->transposed ? t->b0 - (t->sc - t->cols) : t->b0 * g->sw - g->pw;
+	const long long from = ww_max_ll(0, row0), to = ww_max_ll(from, ww_min_ll(g->ih, row0 + t->sr * ph));
 	struct ww_conv_cols cols[KNOWN];
 
 	for (long long f = 0; f < pw && f < KNOWN; f++)
 		ww_conv_columns(&cols[f], g, t, col0 + f);
 	for (long long c = 0; c < g->c; c++)
 		for (long long kd = 0; kd < g->kd; kd++) {
-			const long long up = t->od + g->pd - kd * g->dd;
+			const long long up = t->od + g->pd - kd * g->dd, chan = pairs ? 2 * c : c;
 			const long long id = !g->transposed ? t->od * g->sd + kd * g->dd - g->pd
 				: up >= 0 && up % g->sd == 0    ? up / g->sd
 												: -1;
-			const float *plane = x + (((t->img * g->groups + t->group) * g->c + c) * g->id + id) * g->ih * g->iw;
+			const long long at = (((t->img * g->groups + t->group) * channels + chan) * g->id + id) * size;
+			const float *plane = NULL;
 
-			if (id < 0 || id >= g->id)
-				plane = NULL;
+			if (id >= 0 && id < g->id)
+				plane = type == WW_OF_F32
+					? (const float *)x + at
+					: ww_conv_widen(type, x, at, chan + 1 < channels ? g->id * size : 0, g, from, to, line);
 			for (long long h = 0; h < ph; h++)
 				for (long long w = 0; w < pw; w++) {
-					struct ww_conv_cols other, *at = w < KNOWN ? &cols[w] : &other;
+					struct ww_conv_cols other, *at_w = w < KNOWN ? &cols[w] : &other;
 
 					if (w >= KNOWN)
-						ww_conv_columns(at, g, t, col0 + w);
-					slab = ww_conv_plane(g, t, plane, row0 + h, at, slab);
+						ww_conv_columns(at_w, g, t, col0 + w);
+					slab = ww_conv_plane(g, t, plane, row0 + h, at_w, slab);
 				}
 		}
 }
@@ -358,6 +466,11 @@ WW_FN void ww_conv_finish(const struct ww_conv_geo *g, const struct ww_conv_tile
 		const long long chan = t->group * g->k + panel * mr + i, base = t->od * g->oh * g->ow;
 		float *at = flat;
 
+		if (whole && fh * fw == 1 && t->sc == g->ow) { /* the rows have no gaps */
+			ww_conv_emit(res + i * npr + (y0 + uh - t->a0) * t->sc, (y1 - y0) * t->sc, t->img, chan, base + y0 * g->ow,
+				epi, ctx);
+			continue;
+		}
 		for (long long y = y0; y < y1 && x0 < x1; y++) {
 			const long long u = y + uh - t->a0 * fh;
 			const float *row = res + (u % fh * fw * mr + i) * npr + u / fh * t->sc;
@@ -374,23 +487,25 @@ WW_FN void ww_conv_finish(const struct ww_conv_geo *g, const struct ww_conv_tile
 }
 
 /* The same for `left` pixels, which may be fewer than nv vectors. */
-WW_FN void ww_conv_pixels(int mr, int nv, long long left, const float *a, const float *slab, const int *off,
+WW_FN void ww_conv_pixels(int pairs, int mr, int nv, long long left, const float *a, const float *slab, const int *off,
 	long long taps, float *c, long long ldc)
 {
 	if (left <= WW_VL)
-		ww_conv_micro(mr, 1, a, slab, off, taps, c, ldc);
+		ww_conv_micro(pairs, mr, 1, a, slab, off, taps, c, ldc);
 	else if (left <= 2 * WW_VL)
-		ww_conv_micro(mr, 2, a, slab, off, taps, c, ldc);
+		ww_conv_micro(pairs, mr, 2, a, slab, off, taps, c, ldc);
 	else if (nv > 4 && left <= 4 * WW_VL)
-		ww_conv_micro(mr, 4, a, slab, off, taps, c, ldc);
+		ww_conv_micro(pairs, mr, 4, a, slab, off, taps, c, ldc);
 	else
-		ww_conv_micro(mr, nv, a, slab, off, taps, c, ldc);
+		ww_conv_micro(pairs, mr, nv, a, slab, off, taps, c, ldc);
 }
 
-WW_FN void ww_conv_block(const struct ww_block *b, const struct ww_conv_geo *g, int mr, int nv, const float *x,
-	const float *packed, ww_conv_epi_fn epi, const void *ctx)
+WW_FN void ww_conv_block(const struct ww_block *b, const struct ww_conv_geo *g, enum ww_operand type,
+	long long channels, const void *x, const float *packed, ww_conv_epi_fn epi, const void *ctx)
 {
-	const long long fh = g->transposed ? g->sh : 1, fw = g->transposed ? g->sw : 1, nr = nv * WW_VL;
+	const int mr = ww_conv_mr(g);
+	const long long fh = g->transposed ? g->sh : 1, fw = g->transposed ? g->sw : 1;
+	const long long nr = (mr == 1 ? WW_CONV_NV1 : WW_NV) * WW_VL;
 	const struct ww_conv_span sp = ww_conv_span(g);
 	const long long panels = WW_CDIV(g->k, mr), all = g->c * g->kd * g->kh * g->kw;
 	struct ww_conv_tile t;
@@ -415,7 +530,7 @@ WW_FN void ww_conv_block(const struct ww_block *b, const struct ww_conv_geo *g, 
 	res = slab + g->c * g->kd * t.planes * t.sr * t.sc + WW_CONV_SLACK; /* vectors may start at the last pixel */
 	flat = res + fh * fw * mr * npr;
 	off = (int *)(void *)(flat + (t.rows * fh) * (t.cols * fw) + WW_CONV_SLACK);
-	ww_conv_slab(g, &t, x, slab);
+	ww_conv_slab(g, type, &t, channels, x, slab, (float *)(void *)(off + all));
 	packed += t.group * WW_CONV_KPAD(g->k) * all;
 	for (long long f = 0, first = 0; f < fh * fw; f++)
 		first += ww_conv_offsets(g, &t, f, off + first);
@@ -431,7 +546,12 @@ WW_FN void ww_conv_block(const struct ww_block *b, const struct ww_conv_geo *g, 
 			ww_conv_dim(&tw, g->transposed, g->kw, g->sw, g->dw, f % fw);
 			taps = g->c * g->kd * th.count * tw.count;
 			for (long long i = 0; i < npix; i += nr)
-				ww_conv_pixels(mr, nv, npix - i, w + p * mr * taps, slab + i, o, taps, res + f * mr * npr + i, npr);
+				if (mr == 1)
+					ww_conv_pixels(ww_in_pairs(type), 1, WW_CONV_NV1, npix - i, w + p * taps, slab + i, o, taps,
+						res + f * npr + i, npr);
+				else
+					ww_conv_pixels(ww_in_pairs(type), WW_MR, WW_NV, npix - i, w + p * WW_MR * taps, slab + i, o, taps,
+						res + f * WW_MR * npr + i, npr);
 			o += taps;
 			w += panels * mr * taps;
 		}
@@ -441,16 +561,26 @@ WW_FN void ww_conv_block(const struct ww_block *b, const struct ww_conv_geo *g, 
 
 /* Arguments: the geometry, x, packed.  Grid: x over output depth times tiles, y over images times groups. */
 #define WW_CONV_ARGS (WW_CONV_GEO + 2)
-WW_FN void ww_cpu_conv(const struct ww_block *b, void *const *arg, ww_conv_epi_fn epi, const void *ctx)
+WW_FN void ww_conv_tiles(
+	const struct ww_block *b, enum ww_operand type, void *const *arg, ww_conv_epi_fn epi, const void *ctx)
 {
 	struct ww_conv_geo g;
-	const float *x = WW_ARG(const float *, WW_CONV_GEO), *packed = WW_ARG(const float *, WW_CONV_GEO + 1);
+	const void *x = WW_ARG(const void *, WW_CONV_GEO);
+	const float *packed = WW_ARG(const float *, WW_CONV_GEO + 1);
+	const long long channels = ww_conv_geometry(&g, type, arg);
 
-	ww_conv_geometry(&g, arg);
-	if (g.k < 4)
-		ww_conv_block(b, &g, 1, 8, x, packed, epi, ctx);
-	else
-		ww_conv_block(b, &g, WW_MR, WW_NV, x, packed, epi, ctx);
+	ww_conv_block(b, &g, type, channels, x, packed, epi, ctx);
 }
+
+#define WW_CONV_OF(suffix, type) \
+	WW_FN void ww_cpu_conv_pack##suffix(const struct ww_block *b, void *const *arg) { ww_conv_pack(b, type, arg); } \
+	WW_FN void ww_cpu_conv##suffix(const struct ww_block *b, void *const *arg, ww_conv_epi_fn epi, const void *ctx) \
+	{ \
+		ww_conv_tiles(b, type, arg, epi, ctx); \
+	}
+WW_CONV_OF(, WW_OF_F32)
+WW_CONV_OF(_f16, WW_OF_F16)
+WW_CONV_OF(_bf16, WW_OF_BF16)
+#undef WW_CONV_OF
 
 #endif

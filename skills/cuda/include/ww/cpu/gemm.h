@@ -17,6 +17,10 @@
  * mt covers all of M.  Rejected: packing A transposed too (BLIS), which costs more than the copy; a separate packing
  * launch, which sends B through memory twice.
  *
+ * Operands of 16 bits (ww_cpu_gemm_f16, _bf16): B is widened as it is packed, and rows of A are copied as floats. Where
+ * the machine multiplies pairs of bfloat16 (AVX512_BF16), each float of both is two steps of k, so that there are half
+ * as many; rows of A are read as they lie where they start at whole pairs.
+ *
  *     ww_cpu_gemm        the above; good from about 16 rows up
  *     ww_cpu_gemm_thin   few rows (a GEMV, a decode step): bound by reading B (N, K) once; vectors along K, no
  *                        packing */
@@ -37,9 +41,42 @@
 
 typedef void (*ww_gemm_epi_fn)(const void *ctx, long long z, long long row, long long col, ww_vf v, int n);
 
-/* c[mr][nv * WW_VL] (+)= sum over k of ar[i][k] * b[k * ldb + ...]; mr and nv are constants at every call. */
-WW_FN void ww_micro(int mr, int nv, const float *const *ar, const float *b, long long ldb, long long k, float *c,
-	long long ldc, int add)
+/* What operands are: a constant at every call. */
+enum ww_operand { WW_OF_F32, WW_OF_F16, WW_OF_BF16 };
+
+/* Two to a lane? */
+WW_FN int ww_in_pairs(enum ww_operand type) { return WW_DOT_BF16 && type == WW_OF_BF16; }
+
+WW_FN const void *ww_operand_at(enum ww_operand type, const void *p, long long at)
+{
+	return (const char *)p + at * (type == WW_OF_F32 ? 4 : 2);
+}
+
+/* n numbers from element `at` of p on; of pairs, those `next` elements on are the upper halves (0: zeros are). */
+WW_FN ww_vf ww_operand_load(enum ww_operand type, const void *p, long long at, long long next, int n)
+{
+	const uint16_t *h = (const uint16_t *)p + at;
+
+	if (type == WW_OF_F32)
+		return ww_vf_load((const float *)p + at, n);
+	if (type == WW_OF_F16)
+		return ww_vf_load_f16(h, n);
+	return ww_in_pairs(type) ? ww_vf_pair_bf16(h, next ? h + next : NULL, n) : ww_vf_load_bf16(h, n);
+}
+
+/* The same along k: of pairs n / 2, rounded up, that lie side by side; n is at most what a vector holds. */
+WW_FN ww_vf ww_operand_run(enum ww_operand type, const void *p, long long at, long long n)
+{
+#if WW_DOT_BF16
+	if (ww_in_pairs(type))
+		return (ww_vf)_mm512_maskz_loadu_epi16(n >= 32 ? ~0u : (1u << n) - 1, (const uint16_t *)p + at);
+#endif
+	return ww_operand_load(type, p, at, 0, (int)n);
+}
+
+/* c[mr][nv * WW_VL] (+)= sum over k of ar[i][k] * b[k * ldb + ...]; pairs, mr and nv are constants at every call. */
+WW_FN void ww_micro(int pairs, int mr, int nv, const float *const *ar, const float *b, long long ldb, long long k,
+	float *c, long long ldc, int add)
 {
 	ww_vf acc[32], bv[4];
 
@@ -58,7 +95,8 @@ WW_FN void ww_micro(int mr, int nv, const float *const *ar, const float *b, long
 
 			WW_UNROLL(8)
 			for (int v = 0; v < nv; v++)
-				acc[i * nv + v] = ww_vf_fma(a, bv[v], acc[i * nv + v]);
+				acc[i * nv + v] = pairs ? ww_vf_dot_bf16(a, bv[v], acc[i * nv + v])
+										: ww_vf_fma(a, bv[v], acc[i * nv + v]);
 		}
 	}
 	WW_UNROLL(8)
@@ -68,57 +106,94 @@ WW_FN void ww_micro(int mr, int nv, const float *const *ar, const float *b, long
 		ww_vf_store(c + i * ldc + v * WW_VL, acc[i * nv + v], WW_VL);
 }
 
+/* The same for a panel of which `cols` columns count. */
+WW_FN void ww_micro_panel(
+	int pairs, long long cols, const float *const *ar, const float *b, long long k, float *c, int add)
+{
+	if (cols <= WW_VL)
+		ww_micro(pairs, WW_MR, 1, ar, b, WW_NR, k, c, WW_NR, add);
+	else if (WW_NV > 2 && cols <= 2 * WW_VL)
+		ww_micro(pairs, WW_MR, 2, ar, b, WW_NR, k, c, WW_NR, add);
+	else
+		ww_micro(pairs, WW_MR, WW_NV, ar, b, WW_NR, k, c, WW_NR, add);
+}
+
 /* Whether rows `ld` floats apart are better copied, and the distance they get then. */
 WW_FN int ww_rows_alias(long long ld) { return ld % 128 == 0; }
 #define WW_ROW_LD(k) (((k) + 15) / 16 * 16 + 16)
 
-/* Pointers to WW_MR rows a, a + lda, ..., of which `rows` exist (the last one is repeated), copied to `buf` if they
- * alias. */
-WW_FN void ww_rows_take(const float **ar, const float *a, long long lda, long long k, int rows, float *buf)
+/* Can rows of A be read as they lie? */
+WW_FN int ww_rows_lie(enum ww_operand type, const void *a, long long lda, long long k)
 {
-	for (int i = 0; i < WW_MR; i++)
-		ar[i] = a + (i < rows ? i : rows - 1) * lda;
-	if (!ww_rows_alias(lda))
-		return;
+	if (ww_in_pairs(type))
+		return !ww_rows_alias(lda / 2) && lda % 2 == 0 && k % 2 == 0 && (uintptr_t)a % 4 == 0;
+	return type == WW_OF_F32 && !ww_rows_alias(lda);
+}
+
+/* Pointers to WW_MR rows a, a + lda, ..., of which `rows` exist (the last one is repeated), copied to `buf` where they
+ * cannot be read as they lie. */
+WW_FN void ww_rows_take(
+	enum ww_operand type, const float **ar, const void *a, long long lda, long long k, int rows, float *buf)
+{
+	const int lie = ww_rows_lie(type, a, lda, k), lanes = ww_in_pairs(type) ? 2 * WW_VL : WW_VL;
+
 	for (int i = 0; i < WW_MR; i++) {
+		const void *row = ww_operand_at(type, a, (i < rows ? i : rows - 1) * lda);
 		float *to = buf + i * WW_ROW_LD(k);
 
-		for (long long p = 0; p < k; p += WW_VL)
-			ww_vf_store(to + p, ww_vf_load(ar[i] + p, (int)ww_min_ll(WW_VL, k - p)), WW_VL);
-		ar[i] = to;
+		ar[i] = lie ? row : to;
+		for (long long p = 0; p < k && !lie; p += lanes, to += WW_VL)
+			ww_vf_store(to, ww_operand_run(type, row, p, ww_min_ll(lanes, k - p)), WW_VL);
 	}
 }
 
-/* One panel of B, kc x WW_NR, columns beyond `cols` zero, from (N, K) storage: squares turned in registers. */
-WW_FN void ww_pack_nk(float *dst, const float *src, long long ldb, long long kc, int cols)
+/* Ask for rows of A, `bytes` of each, `step` apart. */
+WW_FN void ww_rows_ahead(const void *a, long long step, long long bytes, long long rows)
 {
-	for (long long k = 0; k < kc; k += WW_VL)
+	for (long long i = 0; i < rows; i++)
+		for (long long at = 0; at < bytes; at += 64)
+			ww_prefetch((const char *)a + i * step + at);
+}
+
+/* One panel of B, kc x WW_NR, columns beyond `cols` zero, from (N, K) storage: squares turned in registers. */
+WW_FN void ww_pack_nk(enum ww_operand type, float *dst, const void *src, long long ldb, long long kc, int cols)
+{
+	const int per = ww_in_pairs(type) ? 2 : 1;
+
+	for (long long k = 0; k < kc; k += per * WW_VL, dst += WW_VL * WW_NR)
 		for (int v = 0; v < WW_NV; v++) {
-			const int nk = (int)ww_min_ll(WW_VL, kc - k), nc = cols - v * WW_VL;
+			const long long len = ww_min_ll(per * WW_VL, kc - k);
+			const int nk = (int)WW_CDIV(len, per), nc = (int)ww_max_ll(0, cols - v * WW_VL);
 			ww_vf t[WW_VL];
 
-			ww_square_load(t, src + v * WW_VL * ldb + k, ldb, nc < 0 ? 0 : nc > WW_VL ? WW_VL : nc, nk);
+			if (type == WW_OF_F32)
+				ww_square_load(t, (const float *)src + v * WW_VL * ldb + k, ldb, (int)ww_min_ll(WW_VL, nc), nk);
+			for (int i = 0; i < WW_VL && type != WW_OF_F32; i++)
+				t[i] = i < nc ? ww_operand_run(type, src, (v * WW_VL + i) * ldb + k, len) : ww_vf_zero();
 			ww_vf_transpose(t);
 			if (nk == WW_VL) {
 				WW_UNROLL(16)
 				for (int i = 0; i < WW_VL; i++)
-					ww_vf_store(dst + (k + i) * WW_NR + v * WW_VL, t[i], WW_VL);
+					ww_vf_store(dst + i * WW_NR + v * WW_VL, t[i], WW_VL);
 			} else {
 				for (int i = 0; i < nk; i++)
-					ww_vf_store(dst + (k + i) * WW_NR + v * WW_VL, t[i], WW_VL);
+					ww_vf_store(dst + i * WW_NR + v * WW_VL, t[i], WW_VL);
 			}
 		}
 }
 
 /* The same from (K, N) storage. */
-WW_FN void ww_pack_kn(float *dst, const float *src, long long ldb, long long kc, int cols)
+WW_FN void ww_pack_kn(enum ww_operand type, float *dst, const void *src, long long ldb, long long kc, int cols)
 {
-	for (long long k = 0; k < kc; k++)
-		for (int v = 0; v < WW_NV; v++) {
-			const int nc = cols - v * WW_VL;
+	const int per = ww_in_pairs(type) ? 2 : 1;
 
-			ww_vf_store(
-				dst + k * WW_NR + v * WW_VL, nc > 0 ? ww_vf_load(src + k * ldb + v * WW_VL, nc) : ww_vf_zero(), WW_VL);
+	for (long long k = 0; k < kc; k += per, dst += WW_NR)
+		for (int v = 0; v < WW_NV; v++) {
+			const int nc = (int)ww_min_ll(WW_VL, cols - v * WW_VL);
+
+			ww_vf_store(dst + v * WW_VL,
+				nc > 0 ? ww_operand_load(type, src, k * ldb + v * WW_VL, k + 1 < kc ? ldb : 0, nc) : ww_vf_zero(),
+				WW_VL);
 		}
 }
 
@@ -126,13 +201,15 @@ WW_FN void ww_pack_kn(float *dst, const float *src, long long ldb, long long kc,
  * Grid: x over column blocks of nb, y over row blocks of mt, z over the batch.  nb is a multiple of WW_NR, mt of WW_MR.
  * Scratch: kc * nb + WW_MR * WW_ROW_LD(kc) floats, and mt * nb more where k > kc, else WW_MR * WW_NR. */
 #define WW_GEMM_ARGS 13
-WW_FN void ww_cpu_gemm(const struct ww_block *b, void *const *arg, ww_gemm_epi_fn epi, const void *ctx)
+WW_FN void ww_gemm_tiles(
+	const struct ww_block *b, enum ww_operand type, void *const *arg, ww_gemm_epi_fn epi, const void *ctx)
 {
+	const int per = ww_in_pairs(type) ? 2 : 1, size = type == WW_OF_F32 ? 4 : 2;
 	const long long m = WW_ARG(long long, 0), n = WW_ARG(long long, 1), k = WW_ARG(long long, 2);
 	const long long lda = WW_ARG(long long, 3), ldb = WW_ARG(long long, 4), nk = WW_ARG(long long, 5);
 	const long long mt = WW_ARG(long long, 8), nb = WW_ARG(long long, 9), kc = WW_ARG(long long, 10);
-	const float *a = WW_ARG(const float *, 11) + b->z * WW_ARG(long long, 6);
-	const float *w = WW_ARG(const float *, 12) + b->z * WW_ARG(long long, 7);
+	const void *a = ww_operand_at(type, WW_ARG(const void *, 11), b->z * WW_ARG(long long, 6));
+	const void *w = ww_operand_at(type, WW_ARG(const void *, 12), b->z * WW_ARG(long long, 7));
 	const long long r0 = b->y * mt, r1 = ww_min_ll(m, r0 + mt), c0 = b->x * nb, c1 = ww_min_ll(n, c0 + nb);
 	const long long panels = WW_CDIV(c1 - c0, WW_NR);
 	float *bp = b->shared, *rows = bp + kc * nb, *part = rows + WW_MR * WW_ROW_LD(kc);
@@ -146,18 +223,20 @@ WW_FN void ww_cpu_gemm(const struct ww_block *b, void *const *arg, ww_gemm_epi_f
 			const int cols = (int)ww_min_ll(WW_NR, c1 - c);
 
 			if (nk)
-				ww_pack_nk(bp + p * kc * WW_NR, w + c * ldb + k0, ldb, len, cols);
+				ww_pack_nk(type, bp + p * kc * WW_NR, ww_operand_at(type, w, c * ldb + k0), ldb, len, cols);
 			else
-				ww_pack_kn(bp + p * kc * WW_NR, w + k0 * ldb + c, ldb, len, cols);
+				ww_pack_kn(type, bp + p * kc * WW_NR, ww_operand_at(type, w, k0 * ldb + c), ldb, len, cols);
 		}
 		for (long long r = r0; r < r1; r += WW_MR) {
 			const float *ar[WW_MR];
 
-			ww_rows_take(ar, a + r * lda + k0, lda, len, (int)ww_min_ll(WW_MR, r1 - r), rows);
+			ww_rows_take(type, ar, ww_operand_at(type, a, r * lda + k0), lda, len, (int)ww_min_ll(WW_MR, r1 - r), rows);
+			ww_rows_ahead(ww_operand_at(type, a, (r + WW_MR) * lda + k0), lda * size, len * size,
+				ww_min_ll(WW_MR, r1 - r - WW_MR));
 			for (long long p = 0; p < panels; p++) {
 				float *t = k <= kc ? part : part + ((r - r0) * panels + p * WW_MR) * WW_NR;
 
-				ww_micro(WW_MR, WW_NV, ar, bp + p * kc * WW_NR, WW_NR, len, t, WW_NR, k0 > 0);
+				ww_micro_panel(per == 2, c1 - c0 - p * WW_NR, ar, bp + p * kc * WW_NR, WW_CDIV(len, per), t, k0 > 0);
 				for (long long i = r; last && i < ww_min_ll(r1, r + WW_MR); i++) {
 					const long long c = c0 + p * WW_NR;
 
@@ -169,6 +248,16 @@ WW_FN void ww_cpu_gemm(const struct ww_block *b, void *const *arg, ww_gemm_epi_f
 		}
 	}
 }
+
+#define WW_GEMM_OF(suffix, type) \
+	WW_FN void ww_cpu_gemm##suffix(const struct ww_block *b, void *const *arg, ww_gemm_epi_fn epi, const void *ctx) \
+	{ \
+		ww_gemm_tiles(b, type, arg, epi, ctx); \
+	}
+WW_GEMM_OF(, WW_OF_F32)
+WW_GEMM_OF(_f16, WW_OF_F16)
+WW_GEMM_OF(_bf16, WW_OF_BF16)
+#undef WW_GEMM_OF
 
 /* Arguments: i64 m, n, k, A row stride, B row stride, A batch stride, B batch stride, nb; A, B (N, K).
  * Grid: x over column blocks of nb, y over groups of 4 rows, z over the batch.  nb is a multiple of 16. */

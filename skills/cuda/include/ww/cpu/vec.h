@@ -184,6 +184,10 @@ WW_FN void ww_vf_store(float *p, ww_vf v, int n)
 		return;
 	}
 #if defined(WW_AVX512)
+	if (__builtin_constant_p(n) && n == WW_VL / 2) { /* without a mask */
+		_mm256_storeu_ps(p, _mm512_castps512_ps256((__m512)v));
+		return;
+	}
 	_mm512_mask_storeu_ps(p, ww_vm_first(n), (__m512)v);
 #elif defined(WW_AVX2)
 	_mm256_maskstore_ps(p, (__m256i)ww_vm_first(n), (__m256)v);
@@ -450,6 +454,43 @@ WW_VF_CONVERT(i16, int16_t, (float), (int16_t))
 WW_VF_CONVERT(i8, int8_t, (float), (int8_t))
 WW_VF_CONVERT(u8, uint8_t, (float), (uint8_t))
 #undef WW_VF_CONVERT
+
+/* ---- Pairs of bfloat16 ------------------------------------------------------------------------------------------- */
+
+/* A lane holds two: what belongs to it in the lower half, another one in the upper half. */
+#if defined(WW_AVX512) && defined(__AVX512BF16__)
+#define WW_DOT_BF16 1 /* the machine multiplies them, twice as many as floats at a time */
+#else
+#define WW_DOT_BF16 0
+#endif
+
+/* lo[i] and hi[i]; hi NULL: zeros.  Lanes n and up are 0. */
+WW_FN ww_vf ww_vf_pair_bf16(const uint16_t *lo, const uint16_t *hi, int n)
+{
+#if defined(WW_AVX512)
+	const __m512i l = _mm512_cvtepu16_epi32(ww_load_16bit(lo, n));
+
+	return (ww_vf)(hi ? _mm512_or_si512(l, _mm512_slli_epi32(_mm512_cvtepu16_epi32(ww_load_16bit(hi, n)), 16)) : l);
+#else
+	ww_vi v = ww_vi_set(0);
+
+	for (int i = 0; i < n; i++)
+		v[i] = (int32_t)(lo[i] | (hi ? (uint32_t)hi[i] << 16 : 0));
+	return ww_vf_bits(v);
+#endif
+}
+/* c + lower(a) * lower(b) + upper(a) * upper(b) in fp32; the machine's own takes denormals for zeros. */
+WW_FN ww_vf ww_vf_dot_bf16(ww_vf a, ww_vf b, ww_vf c)
+{
+#if WW_DOT_BF16
+	return (ww_vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
+#else
+	const ww_vi upper = ww_vi_set((int32_t)0xffff0000u), x = ww_vi_bits(a), y = ww_vi_bits(b);
+
+	c += ww_vf_bits(x << 16) * ww_vf_bits(y << 16);
+	return c + ww_vf_bits(x & upper) * ww_vf_bits(y & upper);
+#endif
+}
 
 /* ---- Arithmetic that operators cannot say ------------------------------------------------------------------------ */
 

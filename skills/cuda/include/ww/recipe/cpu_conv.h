@@ -5,10 +5,11 @@
 #include <ww/recipe/cpu_conv_geometry.h>
 
 /* nd = 1, 2 or 3 spatial dimensions, outermost first in the arrays (as torch has them).  c and k are all channels, in
- * and out.  Tunables: tile_rows, tile_cols of output (phase coordinates of a transposed one); 0 chooses: as many whole
- * rows as keep the slab within half of L2. */
+ * and out.  half: x and w are of 16 bits (the kernels ww_cpu_conv_f16, _bf16 and their packs).  Tunables: tile_rows,
+ * tile_cols of output (phase coordinates of a transposed one); 0 chooses: as many whole rows as keep the slab within
+ * half of L2. */
 struct ww_cpu_conv {
-	int nd, transposed, groups;
+	int nd, transposed, groups, half;
 	long long n, c, k;
 	long long in[3], kernel[3], out[3];
 	int stride[3], pad[3], dilation[3];
@@ -43,9 +44,12 @@ static inline void ww_cpu_conv_tile(struct ww_plan *p, struct ww_conv_geo *g, co
 }
 static inline void ww_recipe_cpu_conv(struct ww_plan *p, const char *kernel, const struct ww_cpu_conv *r)
 {
-	struct ww_conv_geo g = {
-		.transposed = r->transposed, .n = r->n, .groups = r->groups, .c = r->c / r->groups, .k = r->k / r->groups
-	};
+	struct ww_conv_geo g = { .transposed = r->transposed,
+		.n = r->n,
+		.groups = r->groups,
+		.c = r->c / r->groups,
+		.k = r->k / r->groups,
+		.half = r->half };
 	long long *in = &g.id, *out = &g.od, *k = &g.kd, *s = &g.sd, *pad = &g.pd, *dil = &g.dd;
 	int i, packed, skip = 3 - r->nd;
 

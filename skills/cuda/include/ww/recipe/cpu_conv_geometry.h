@@ -10,8 +10,9 @@ struct ww_conv_geo {
 	long long id, ih, iw, od, oh, ow; /* 1 where a dimension is not there */
 	long long kd, kh, kw, sd, sh, sw, pd, ph, pw, dd, dh, dw;
 	long long tr, tc; /* rows and columns of a tile, in phase coordinates */
+	long long half;   /* whether x and w have 16 bits */
 };
-#define WW_CONV_GEO 25
+#define WW_CONV_GEO 26
 #define WW_CONV_MAX_TAPS 128			/* of one dimension */
 #define WW_CONV_SLACK 192			/* floats that whole vectors may touch behind the last pixel */
 #define WW_CONV_KPAD(k) (((k) + 7) / 8 * 8)	/* channels of a group as packed, at most */
@@ -43,12 +44,19 @@ static inline long long ww_conv_slab_floats(const struct ww_conv_geo *g)
 
 	return g->c * g->kd * planes * (g->tr + (g->kh - 1) * g->dh / g->sh) * (g->tc + (g->kw - 1) * g->dw / g->sw);
 }
+/* Floats for the rows of a plane that a tile reads, widened from 16 bits. */
+static inline long long ww_conv_line_floats(const struct ww_conv_geo *g)
+{
+	long long rows = (g->tr + (g->kh - 1) * g->dh / g->sh) * (g->transposed ? 1 : g->sh);
+
+	return g->half ? rows * g->iw + WW_CONV_SLACK : 0;
+}
 static inline long long ww_conv_scratch_floats(const struct ww_conv_geo *g)
 {
 	long long f = g->transposed ? g->sh * g->sw : 1, sc = g->tc + (g->kw - 1) * g->dw / g->sw;
 
 	return ww_conv_slab_floats(g) + f * 8 * (g->tr * sc + WW_CONV_SLACK) + f * g->tr * g->tc +
-		g->c * g->kd * g->kh * g->kw + 4 * WW_CONV_SLACK;
+		g->c * g->kd * g->kh * g->kw + 4 * WW_CONV_SLACK + ww_conv_line_floats(g);
 }
 
 #endif

@@ -9,7 +9,7 @@ struct ww_cpu_gemm {
 	long long m, n, k, batch;
 	int a_buf, b_buf;
 	long long a_offset_bytes, b_offset_bytes, lda, ldb, a_batch_stride, b_batch_stride;
-	int b_nk;
+	int b_nk, half; /* half: both of 16 bits (the kernels ww_cpu_gemm_f16, _bf16) */
 	long long nb, mt, kc;
 };
 static inline void ww_recipe_cpu_gemm(struct ww_plan *p, const char *kernel, const struct ww_cpu_gemm *r)
@@ -18,6 +18,8 @@ static inline void ww_recipe_cpu_gemm(struct ww_plan *p, const char *kernel, con
 
 	if (!kc)
 		kc = ww_cdiv(r->k, ww_cdiv(ww_max(1, r->k), 1024));
+	if (r->half)
+		kc = ww_cdiv(kc, 2) * 2; /* whole pairs to a piece */
 	if (!nb)
 		nb = ww_max(48, ww_min(ww_cdiv(r->n, 48) * 48, 98304 / ww_max(1, kc) / 48 * 48));
 	if (!mt) {
