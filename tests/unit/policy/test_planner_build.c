@@ -282,6 +282,12 @@ static void test_cpu_vectors(void **state)
 	assert_non_null(strstr(r.device_text, "ww_vf_gather_ahead(in_odd + "));
 	ww_pl_result_release(&r);
 	json_decref(g);
+	g = fixture("bn_train.json"); /* planes that are not whole vectors start with what is before a line */
+	build(g, "cpu", &r);
+	assert_true(r.ok);
+	assert_non_null(strstr(r.device_text, "ww_vf_before(out0 + "));
+	ww_pl_result_release(&r);
+	json_decref(g);
 }
 
 /* Convolutions and products on cuda: who computes them in the first version, and under the knobs. */

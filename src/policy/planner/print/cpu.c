@@ -14,14 +14,26 @@ static const char *open_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 	return k->loop->lane->name;
 }
 
+/* What comes before the first whole line that is streamed to; NULL: nothing. */
+static const char *before_stream(struct pl *pl, const struct loop *l, const char *body)
+{
+	const char *lane = l->lane->name;
+
+	return l->stream
+		? pl_fmt(pl,
+			  "\t\t{\n\t\t\tconst int n = ww_vf_before(%s, c1 - c0);\n\n\t\t\tif (n) {\n%s\t\t\t}\n\t\t\t%s += n;\n\t\t}\n",
+			  l->stream, pl_indent(pl, body, 1), lane)
+		: "";
+}
+
 /* The body twice, along `lane` from c0 to c1. */
-static void whole_and_rest(struct ww_str *s, const char *lane, const char *unroll, const char *body)
+static void whole_and_rest(struct ww_str *s, const char *lane, const char *before, const char *unroll, const char *body)
 {
 	ww_str_addf(s,
-		"\t\tix_t %s = c0;\n\n\t\t(void)row;\n%s\t\tfor (; %s + WW_VL <= c1; %s += WW_VL) {\n"
+		"\t\tix_t %s = c0;\n\n\t\t(void)row;\n%s%s\t\tfor (; %s + WW_VL <= c1; %s += WW_VL) {\n"
 		"\t\t\tenum { n = WW_VL };\n%s\t\t}\n"
 		"\t\tif (%s < c1) {\n\t\t\tconst int n = (int)(c1 - %s);\n%s\t\t}\n\t}\n}\n\n",
-		lane, unroll, lane, lane, body, lane, lane, body);
+		lane, before, unroll, lane, lane, body, lane, lane, body);
 }
 
 static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
@@ -42,7 +54,7 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
 	ww_str_adds(s, pl_indent(pl, p->row, 2));
 	if (l->along == COLUMNS)
-		whole_and_rest(s, lane, pl_fmt(pl, "\t\tWW_UNROLL(%d)\n", l->unroll), body);
+		whole_and_rest(s, lane, before_stream(pl, l, body), pl_fmt(pl, "\t\tWW_UNROLL(%d)\n", l->unroll), body);
 	else
 		ww_str_addf(s, "\n\t\t(void)row;\n\t\tfor (ix_t %s = c0; %s < c1; %s++) {\n%s\t\t}\n\t}\n}\n\n", lane, lane,
 			lane, body);
@@ -134,11 +146,15 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 		ww_str_addf(s, "for (ix_t %s = 0; %s < %s; %s++) {\n", k->col[i]->name, k->col[i]->name,
 			ix_text(pl, k->col[i]->b), k->col[i]->name);
 	if (l->along == COLUMNS) {
+		ww_str_addf(s, "ix_t c%d = 0;\n", c);
+		if (l->stream && c == k->n_stage)
+			ww_str_addf(s, "{\nconst ix_t %s = 0;\nconst int n = ww_vf_before(%s, %s);\nif (n) {\n%s}\nc%d = n;\n}\n",
+				lane, l->stream, end, column(pl, k, p, 1), c);
 		ww_str_addf(s,
-			"ix_t c%d = 0;\nfor (; c%d + %d * WW_VL <= %s; c%d += %d * WW_VL)\n\tWW_UNROLL(%d)\n"
+			"for (; c%d + %d * WW_VL <= %s; c%d += %d * WW_VL)\n\tWW_UNROLL(%d)\n"
 			"\tfor (int u = 0; u < %d; u++) {\n"
 			"const ix_t %s = c%d + u * WW_VL;\nenum { n = WW_VL };\n%s}\n",
-			c, c, u, end, c, u, u, u, lane, c, column(pl, k, p, 0));
+			c, u, end, c, u, u, u, lane, c, column(pl, k, p, 0));
 		ww_str_addf(s,
 			"for (; c%d < %s; c%d += WW_VL) {\nconst ix_t %s = c%d;\nconst int n = (int)ww_min_ll(WW_VL, %s - c%d);\n"
 			"%s}\n",
@@ -186,7 +202,7 @@ static void print_rows(struct pl *pl, struct kern *k, struct ww_str *s)
 			"\t\tconst ix_t row = item / chunks, c0 = item %% chunks * 64, c1 = ww_min_ll(width, c0 + 64);\n",
 			ix_text(pl, l->inner), rows);
 		pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
-		whole_and_rest(s, lane, "", pl_indent(pl, row_body(pl, k), 3));
+		whole_and_rest(s, lane, "", "", pl_indent(pl, row_body(pl, k), 3));
 		items = ix_mul(pl, items, ix_div(pl, ix_addc(pl, l->inner, 63), ix_const(pl, 64)));
 		work = ix_mulc(pl, work, 64);
 	} else {

@@ -405,6 +405,24 @@ static int place_across(struct pl *pl, struct kern *k)
 /* cpu: as many streams of lines are foreseen by the processor (4.7 MB turned, from memory: 300 us; with 128 580 us). */
 enum { ACROSS_COLUMNS = 32 };
 
+/* Rows that are not whole vectors start anywhere in a line, and stores around the caches want whole lines: such a row
+ * starts with the floats before the first one.  Returns where the first output of that kind stores column `lane`. */
+static const char *streamed(struct pl *pl, struct kern *k)
+{
+	const struct loop *l = k->loop;
+	int64_t lanes = ww_max(1, pl->dev.vector_bytes / 4), length = ix_num(l->lane->b);
+
+	if (l->along != COLUMNS || length % lanes == 0 || length < 2 * lanes)
+		return NULL;
+	for (int o = 0; o < k->n_out; o++) {
+		const struct ix *off = pl_offset(pl, k->out[o]->root, k->out_idx[o]);
+
+		if (k->out[o]->root->kind == B_OUTPUT && k->out[o]->root->dt == WW_F32 && runs_along(pl, off, l->lane))
+			return pl_fmt(pl, "%s + %s", k->out[o]->root->name, ix_text(pl, off));
+	}
+	return NULL;
+}
+
 static int or_else(int knob, int value) { return knob ? knob : value; }
 
 static void loop_point(struct pl *pl, struct kern *k)
@@ -427,6 +445,8 @@ static void loop_point(struct pl *pl, struct kern *k)
 		l->along = SCALARS;
 		write_loop(pl, k, "c", "", "");
 	}
+	if (!cuda && !l->across && l->n_row)
+		l->stream = streamed(pl, k);
 	l->tile = l->across && !cuda ? ACROSS_COLUMNS : or_else(kn->cpu_point.tile, 16384);
 	l->unroll = cuda ? or_else(kn->point.unroll, l->by_row ? 4 : 1) : or_else(kn->cpu_point.unroll, 4);
 	l->threads = or_else(kn->point.threads, 256);
@@ -445,8 +465,10 @@ static void cpu_rows(struct pl *pl, struct kern *k)
 		return;
 	if (l->along == COLUMNS && !kn->plain)
 		l->n_cached = pl_cpu_keep(pl, k, k->col[k->n_col - 1], l->cached, PL_MAX_CACHED);
-	if (write_loop(pl, k, "", "", ""))
+	if (write_loop(pl, k, "", "", "")) {
+		l->stream = pl_stores_per_column(k) ? streamed(pl, k) : NULL;
 		return;
+	}
 	l->along = SCALARS;
 	l->n_cached = 0;
 	write_loop(pl, k, "", "", "");

@@ -45,7 +45,8 @@ struct loop {
 	const struct ix *outer, *len, *inner; /* extents around the dimension that it runs along; outer: rows, batches */
 	/* Pointwise and row kernels: */
 	enum along along;
-	int n_row; /* leading row variables that are not the lane */
+	const char *stream; /* cpu: the float of a row's first column that rows not of whole vectors stream to; or NULL */
+	int n_row;          /* leading row variables that are not the lane */
 	struct pass pass[66];
 	int n_pass;
 	struct step step[64]; /* by reduction of the kernel */

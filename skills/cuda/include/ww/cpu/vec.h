@@ -215,6 +215,12 @@ WW_FN void ww_vf_stream(float *p, ww_vf v, int n)
 	ww_vf_store(p, v, n);
 }
 
+/* Floats from p on, of n, before the first that a vector can be streamed to. */
+WW_FN int ww_vf_before(const float *p, long long n)
+{
+	return (int)ww_min_ll(n, (long long)((WW_VL - (uintptr_t)p / 4 % WW_VL) % WW_VL));
+}
+
 /* p[0], p[stride], ...; other lanes 0. */
 WW_FN ww_vf ww_vf_gather_any(const float *p, long long stride, int n)
 {
