@@ -24,8 +24,8 @@ ssize_t ww_fdpass_send(int sock, const struct iovec *iov, int n_iov, const int *
 		memset(&c, 0, sizeof(c));
 		m.msg_control = c.bytes;
 		m.msg_controllen = CMSG_SPACE(bytes);
-		*CMSG_FIRSTHDR(&m) =
-			(struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(bytes) };
+		*CMSG_FIRSTHDR(
+			&m) = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(bytes) };
 		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), fds, bytes);
 	}
 	while ((n = sendmsg(sock, &m, MSG_NOSIGNAL | flags)) < 0 && errno == EINTR)
@@ -59,5 +59,9 @@ ssize_t ww_fdpass_receive(int sock, void *bytes, size_t n, int *fds, int max, in
 		;
 	if (k >= 0)
 		take(&m, fds, max, got);
+	if (k >= 0 && m.msg_flags & MSG_CTRUNC) {
+		errno = EMFILE;
+		return -1;
+	}
 	return k;
 }

@@ -96,6 +96,9 @@ enum ww_rc ww_frames_get_fds(const struct ww_frames *s, int *fds, int n, int *go
 		char byte;
 		int before = *got;
 		ssize_t k = ww_fdpass_receive(s->sock, &byte, 1, fds, n, got, MSG_DONTWAIT);
+		if (k < 0 && errno == EMFILE)
+			return ww_err_set(err, WW_ERR_PROTOCOL,
+				"not all descriptors of a message arrived; if this process has many files open, raise ulimit -n");
 		if (k <= 0)
 			WW_CHECK(wait_more(s, k, POLLIN, err));
 		else if (*got == before)

@@ -13,6 +13,8 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,6 +90,43 @@ static void headers(void **state)
 	assert_int_equal(ww_frame_parse(b, &g, &err), WW_ERR_PROTOCOL);
 	b[4] = 2;
 	assert_int_equal(ww_frame_parse(b, &g, &err), WW_ERR_PROTOCOL);
+}
+
+static enum ww_rc nothing_more_comes(void *ctx, short events, struct ww_err *err)
+{
+	(void)ctx, (void)events;
+	return ww_err_set(err, WW_ERR_TIMEOUT, "it waited for descriptors that are lost");
+}
+
+/* Where our table has room for one of three descriptors, the kernel drops the others: nothing more is waited for. */
+static void a_full_table_is_an_error_at_once(void **state)
+{
+	(void)state;
+	unsigned char header[WW_FRAME_HEADER_BYTES];
+	struct iovec bytes[] = { { header, sizeof(header) }, { (char[]){ "{}" }, 2 } }, mark = { (char[]){ "F" }, 1 };
+	int sock[2], fds[3], n, next;
+	struct rlimit all, few;
+	json_t *body;
+	struct ww_err err = WW_ERR_INIT;
+	ww_frame_pack(header, &(struct ww_frame){ 2, 3 });
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
+	assert_int_equal(ww_fdpass_send(sock[0], bytes, 2, NULL, 0, 0), sizeof(header) + 2);
+	assert_int_equal(ww_fdpass_send(sock[0], &mark, 1, (int[]){ 0, 1, 2 }, 3, 0), 1);
+	close(next = dup(0)); /* the lowest free one */
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+	few = (struct rlimit){ (rlim_t)next + 1, all.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	enum ww_rc rc = ww_frames_receive(
+		&(struct ww_frames){ sock[1], nothing_more_comes, NULL }, &body, fds, 3, &n, &err);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+	assert_int_equal(rc, WW_ERR_PROTOCOL);
+	assert_non_null(strstr(err.msg, "ulimit -n"));
+	assert_null(body);
+	assert_int_equal(n, 0);
+	assert_int_equal(dup(0), next); /* the one that came was closed */
+	close(next);
+	close(sock[0]);
+	close(sock[1]);
 }
 
 static void bad_messages(void **state)
@@ -409,12 +448,12 @@ int main(void)
 		return 1;
 	close(fd);
 	level = ww_sandbox_probe();
-	const struct CMUnitTest tests[] = { cmocka_unit_test(headers), cmocka_unit_test(bad_messages),
-		cmocka_unit_test(refusals_are_one_line_each), cmocka_unit_test(hello_waits), cmocka_unit_test(deaths),
-		cmocka_unit_test(hang_is_killed_with_its_children), cmocka_unit_test(memory_and_interrupts),
-		cmocka_unit_test(disk_is_watched), cmocka_unit_test(nothing_outlives_the_judge),
-		cmocka_unit_test(what_a_task_does_at_load_is_the_tasks), cmocka_unit_test(lying_buffers),
-		cmocka_unit_test(worker_is_confined) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(headers), cmocka_unit_test(a_full_table_is_an_error_at_once),
+		cmocka_unit_test(bad_messages), cmocka_unit_test(refusals_are_one_line_each), cmocka_unit_test(hello_waits),
+		cmocka_unit_test(deaths), cmocka_unit_test(hang_is_killed_with_its_children),
+		cmocka_unit_test(memory_and_interrupts), cmocka_unit_test(disk_is_watched),
+		cmocka_unit_test(nothing_outlives_the_judge), cmocka_unit_test(what_a_task_does_at_load_is_the_tasks),
+		cmocka_unit_test(lying_buffers), cmocka_unit_test(worker_is_confined) };
 	const struct CMUnitTest forked[] = { cmocka_unit_test(bad_messages), cmocka_unit_test(hello_waits),
 		cmocka_unit_test(deaths), cmocka_unit_test(hang_is_killed_with_its_children),
 		cmocka_unit_test(memory_and_interrupts), cmocka_unit_test(nothing_outlives_the_judge),
