@@ -11,7 +11,11 @@ uint64_t ww_now_ns(void)
 
 double ww_seconds_since(uint64_t start_ns) { return (double)(ww_now_ns() - start_ns) * 1e-9; }
 
-uint64_t ww_deadline_ns(double seconds) { return ww_now_ns() + (uint64_t)(seconds * 1e9); }
+uint64_t ww_deadline_ns(double seconds)
+{
+	static const double MOST = 1e9; /* 31 years; more would not fit into nanoseconds one day */
+	return ww_now_ns() + (seconds > 0 ? (uint64_t)((seconds < MOST ? seconds : MOST) * 1e9) : 0);
+}
 
 void ww_utc_text(char out[21])
 {

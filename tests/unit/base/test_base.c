@@ -10,6 +10,7 @@
 #include "base/opt.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "base/time.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -300,6 +301,19 @@ static void unwanted_descriptors_are_closed(void **state)
 	close(fds[0]);
 }
 
+/* A limit in seconds that would not fit is a long one, not one that has passed. */
+static void deadlines_do_not_wrap(void **state)
+{
+	(void)state;
+	static const double most[] = { 1e9, 1e10, 1.8e10, 1e11, 1e300, INFINITY };
+	uint64_t now = ww_now_ns();
+	assert_in_range(ww_deadline_ns(2), now + 2000000000, now + 60000000000);
+	for (size_t i = 0; i < WW_ARRAY_LEN(most); i++)
+		assert_true(ww_deadline_ns(most[i]) - now >= 1000000000000000000 && ww_deadline_ns(most[i]) < INT64_MAX);
+	assert_true(ww_deadline_ns(0) - now < 60000000000 && ww_deadline_ns(-1e12) - now < 60000000000);
+	assert_true(ww_deadline_ns(NAN) - now < 60000000000);
+}
+
 struct values {
 	int flag;
 	int64_t n;
@@ -446,8 +460,9 @@ int main(void)
 		cmocka_unit_test(philox_known_answers), cmocka_unit_test(rng_below_is_in_range_and_even),
 		cmocka_unit_test(hash_known_answer), cmocka_unit_test(files_are_whole_or_absent),
 		cmocka_unit_test(files_are_found_in_order), cmocka_unit_test(too_long_json_leaves_no_file),
-		cmocka_unit_test(unwanted_descriptors_are_closed), cmocka_unit_test(options_parse_and_complain),
-		cmocka_unit_test(json_reals_survive), cmocka_unit_test(json_messages_are_bounded),
-		cmocka_unit_test(json_bytes_are_jansson_s), cmocka_unit_test(lists_come_apart_at_commas) };
+		cmocka_unit_test(unwanted_descriptors_are_closed), cmocka_unit_test(deadlines_do_not_wrap),
+		cmocka_unit_test(options_parse_and_complain), cmocka_unit_test(json_reals_survive),
+		cmocka_unit_test(json_messages_are_bounded), cmocka_unit_test(json_bytes_are_jansson_s),
+		cmocka_unit_test(lists_come_apart_at_commas) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
