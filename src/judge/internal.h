@@ -343,3 +343,5 @@ void ww_load_end(const struct ww_load *l, struct ww_disturbance *d);
 double ww_load_policies_s(int parent);
 /* cuda: 1 where NVML counts other processes on the device than this one's; at most one task of this process is open. */
 int ww_load_is_shared(const struct ww_judge *j);
+/* Is it the command line, with blanks between the arguments, of a process with an exported operator (judge.h)? */
+int ww_load_is_exported(const char *command);

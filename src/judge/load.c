@@ -225,14 +225,16 @@ static int has_cuda(const char *pid, int unknown)
 	return cuda;
 }
 
+/* A word of its own, behind Python's option: a user's process may name a file or a folder so. */
+int ww_load_is_exported(const char *command) { return strstr(command, " -X " WW_JUDGE_EXPORTED " ") != NULL; }
+
 /* One of a judge's processes that use the GPU: a runner, a reference worker, a candidate of another form, or one with
  * an exported operator, which waits for seconds before it starts CUDA. */
 static int is_judges(const char *pid)
 {
 	char line[4096];
 	read_of(atoi(pid), "cmdline", line);
-	return strstr(line, "__runner cuda") || strstr(line, "/bridge/") ||
-		(strstr(line, WW_JUDGE_EXPORTED) && has_cuda(pid, 1));
+	return strstr(line, "__runner cuda") || strstr(line, "/bridge/") || (ww_load_is_exported(line) && has_cuda(pid, 1));
 }
 
 /* A judge has the lease's file open too, but computes in processes of its own. */

@@ -123,6 +123,17 @@ static void no_nvml_no_word(void **state)
 	assert_false(d.noticed || d.certain || d.why[0]);
 }
 
+/* A user's process on the GPU is a stranger, whatever its files are called. */
+static void an_exported_operator_is_known_by_an_option(void **state)
+{
+	(void)state;
+	assert_true(ww_load_is_exported("/usr/bin/python3 -s -X " WW_JUDGE_EXPORTED " -X pycache_prefix=/c -c import gc "));
+	assert_true(ww_load_is_exported("warpwright __confined /p /d  cuda 0 python3 -s -X " WW_JUDGE_EXPORTED " -c x "));
+	assert_false(ww_load_is_exported("python3 /home/me/" WW_JUDGE_EXPORTED "/bench.py "));
+	assert_false(ww_load_is_exported("python3 -m " WW_JUDGE_EXPORTED " "));
+	assert_false(ww_load_is_exported("python3 -X " WW_JUDGE_EXPORTED "s -c x "));
+}
+
 int main(void)
 {
 	char cache[] = "/tmp/ww-load-XXXXXX"; /* other tests have shells beside this one */
@@ -130,7 +141,8 @@ int main(void)
 		return 1;
 	setenv("XDG_CACHE_HOME", cache, 1);
 	const struct CMUnitTest tests[] = { cmocka_unit_test(strangers_are_noticed), cmocka_unit_test(our_own_are_not),
-		cmocka_unit_test(policies_are_noticed), cmocka_unit_test(no_nvml_no_word) };
+		cmocka_unit_test(policies_are_noticed), cmocka_unit_test(no_nvml_no_word),
+		cmocka_unit_test(an_exported_operator_is_known_by_an_option) };
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	struct ww_err ignored = WW_ERR_INIT;
 	return ww_fs_remove_tree(cache, &ignored) == WW_OK ? failed : 1;
