@@ -100,7 +100,7 @@ enum ww_rc ww_judge_call_time(
 	ww_judge_call_end(c); /* while it has its turn: it may be alive after an error */
 	rest(&u);
 	ww_turn_drop(&u.turn);
-	v->seconds.wait += u.wait_s;
+	v->seconds.wait += u.wait_s + u.turn.waited_s;
 	if (rc == WW_OK) {
 		pthread_mutex_lock(&t->lock);
 		set_call(t, v, us, n);

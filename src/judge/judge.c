@@ -167,11 +167,14 @@ struct stage {
 	double waited_s;
 };
 
-static struct stage begin_stage(const struct ww_judge_task *t) { return (struct stage){ ww_now_ns(), t->wait_s }; }
+/* For turns, and within them for calls and steps of others. */
+static double waited_s(const struct ww_judge_task *t) { return t->wait_s + t->turn.waited_s; }
+
+static struct stage begin_stage(const struct ww_judge_task *t) { return (struct stage){ ww_now_ns(), waited_s(t) }; }
 
 static double stage_s(const struct ww_judge_task *t, const struct stage *s)
 {
-	return ww_seconds_since(s->start_ns) - (t->wait_s - s->waited_s);
+	return ww_seconds_since(s->start_ns) - (waited_s(t) - s->waited_s);
 }
 
 static enum ww_rc time_it(struct ww_session *s, const struct built *baseline, struct ww_err *err)
@@ -372,6 +375,7 @@ enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_turn_kind kind,
 	uint64_t start = ww_now_ns();
 	pthread_mutex_lock(&t->lock);
 	t->wait_s = ww_seconds_since(start);
+	t->turn.waited_s = 0;
 	rc = hold_once(t, kind, fn, ctx, err);
 	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED && rc != WW_ERR_ROOM && ref_lost(t)) {
 		ww_log(WW_LOG_WARN, "the reference worker is started again: %s", err->msg);
@@ -428,7 +432,7 @@ static enum ww_rc measure_again(void *ctx, struct ww_err *err)
 	}
 out:
 	t->heavy = heavy;
-	v->seconds.wait = t->wait_s;
+	v->seconds.wait = waited_s(t);
 	v->seconds.reference = t->reference_s;
 	v->seconds.steps = t->spent;
 	return rc;

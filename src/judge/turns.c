@@ -314,7 +314,8 @@ enum ww_rc ww_turn_take(struct ww_turn *t, const struct ww_judge *j, enum ww_tur
 	ww_log(WW_LOG_DEBUG, "turn: %s after %.0f us", names[kind], ww_seconds_since(start_ns) * 1e6);
 	if (rc != WW_OK && of)
 		of->present -= t->counts;
-	*t = rc == WW_OK ? (struct ww_turn){ j, of, kind, ww_now_ns(), counts || t->counts, 0 } : (struct ww_turn){ 0 };
+	*t = rc == WW_OK ? (struct ww_turn){ j, of, kind, ww_now_ns(), counts || t->counts, 0, t->waited_s }
+					 : (struct ww_turn){ .waited_s = t->waited_s };
 	return rc;
 }
 
@@ -327,7 +328,15 @@ void ww_turn_drop(struct ww_turn *t)
 	t->turns->present -= t->counts;
 	leave(t->turns, t->kind);
 	pthread_mutex_unlock(&lock);
-	*t = (struct ww_turn){ 0 };
+	*t = (struct ww_turn){ .waited_s = t->waited_s };
+}
+
+/* Go on beside the others of a turn that is held. */
+static void go_on(struct ww_turn *t)
+{
+	uint64_t start = ww_now_ns();
+	begin_steps(t->turns, t->kind);
+	t->waited_s += ww_seconds_since(start);
 }
 
 void ww_turn_call(struct ww_turn *t)
@@ -335,6 +344,7 @@ void ww_turn_call(struct ww_turn *t)
 	if (t->kind != WW_TURN_TIMED || t->calls++)
 		return;
 	struct ww_turns *of = t->turns;
+	uint64_t start = ww_now_ns();
 	WW_LOCKED(&lock);
 	of->steps--;
 	of->calls_wait++;
@@ -343,6 +353,7 @@ void ww_turn_call(struct ww_turn *t)
 		pthread_cond_wait(&of->call_changed, &lock);
 	of->calls_wait--;
 	of->calling = 1;
+	t->waited_s += ww_seconds_since(start);
 }
 
 void ww_turn_called(struct ww_turn *t)
@@ -353,7 +364,7 @@ void ww_turn_called(struct ww_turn *t)
 	t->turns->calling = 0;
 	t->turns->measured--;
 	look_at_calls(t->turns);
-	begin_steps(t->turns, t->kind);
+	go_on(t);
 }
 
 void ww_turn_pause(struct ww_turn *t)
@@ -369,7 +380,7 @@ void ww_turn_resume(struct ww_turn *t)
 	if (!has_steps(t->kind))
 		return;
 	WW_LOCKED(&lock);
-	begin_steps(t->turns, t->kind);
+	go_on(t);
 }
 
 void ww_turn_step(struct ww_turn *t)

@@ -28,8 +28,9 @@ struct ww_turn {
 	struct ww_turns *turns; /* of its device; NULL while nothing is held */
 	enum ww_turn_kind kind;
 	uint64_t taken_ns;
-	int counts; /* it is one of the judgements present */
-	int calls;  /* how often ww_turn_call() was called more than ww_turn_called() */
+	int counts;      /* it is one of the judgements present */
+	int calls;       /* how often ww_turn_call() was called more than ww_turn_called() */
+	double waited_s; /* in all turns held so far: for calls and steps of others, not for the turn itself */
 };
 
 /* Wait for the device.  A turn that is held already is changed: SHARED and TIMED into each other at once; for any other

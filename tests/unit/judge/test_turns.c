@@ -223,6 +223,45 @@ static void calls_are_made_in_rows(void **state)
 	ww_turn_drop(&measured);
 }
 
+static void *call_slowly(void *waited_s)
+{
+	struct ww_turn t = { 0 };
+	struct ww_err err = WW_ERR_INIT;
+	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_TIMED, &err), WW_OK);
+	called = 0;
+	ww_turn_call(&t);
+	called = 1;
+	usleep(100000);
+	ww_turn_called(&t);
+	ww_turn_drop(&t);
+	*(double *)waited_s = t.waited_s;
+	return NULL;
+}
+
+/* Seconds of a stage are its own: a call waits for steps of others, a step for their calls. */
+static void waits_within_a_turn_are_known(void **state)
+{
+	struct ww_turn t = { 0 };
+	struct ww_err err = WW_ERR_INIT;
+	double calls_s = 0;
+	pthread_t thread;
+	(void)state;
+	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_TIMED, &err), WW_OK);
+	called = -1;
+	assert_int_equal(pthread_create(&thread, NULL, call_slowly, &calls_s), 0);
+	while (called < 0)
+		usleep(1000);
+	usleep(100000);
+	ww_turn_pause(&t);
+	while (!called)
+		usleep(1000);
+	ww_turn_resume(&t);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	ww_turn_drop(&t);
+	printf("# a call waited %.3f s, a step %.3f s\n", calls_s, t.waited_s);
+	assert_true(calls_s > 0.05 && t.waited_s > 0.05);
+}
+
 static void a_wait_is_interrupted(void **state)
 {
 	volatile int stop = 1;
@@ -245,6 +284,6 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(a_change_keeps_the_lease),
 		cmocka_unit_test(nothing_runs_beside_a_measurement), cmocka_unit_test(measurements_come_in_order),
 		cmocka_unit_test(calls_are_made_in_rows), cmocka_unit_test(a_pause_lets_others_call),
-		cmocka_unit_test(a_wait_is_interrupted) };
+		cmocka_unit_test(waits_within_a_turn_are_known), cmocka_unit_test(a_wait_is_interrupted) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
