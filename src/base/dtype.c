@@ -7,17 +7,10 @@
 static const struct {
 	const char *name, *brief;
 	int bytes;
-} types[] = { { "?", "?", 0 },
-	[WW_F32] = { "float32", "f32", 4 },
-	[WW_F64] = { "float64", "f64", 8 },
-	[WW_F16] = { "float16", "f16", 2 },
-	[WW_BF16] = { "bfloat16", "bf16", 2 },
-	[WW_I8] = { "int8", "i8", 1 },
-	[WW_I16] = { "int16", "i16", 2 },
-	[WW_I32] = { "int32", "i32", 4 },
-	[WW_I64] = { "int64", "i64", 8 },
-	[WW_U8] = { "uint8", "u8", 1 },
-	[WW_BOOL] = { "bool", "bool", 1 } };
+} types[] = { { "?", "?", 0 }, [WW_F32] = { "float32", "f32", 4 }, [WW_F64] = { "float64", "f64", 8 },
+	[WW_F16] = { "float16", "f16", 2 }, [WW_BF16] = { "bfloat16", "bf16", 2 }, [WW_I8] = { "int8", "i8", 1 },
+	[WW_I16] = { "int16", "i16", 2 }, [WW_I32] = { "int32", "i32", 4 }, [WW_I64] = { "int64", "i64", 8 },
+	[WW_U8] = { "uint8", "u8", 1 }, [WW_BOOL] = { "bool", "bool", 1 } };
 
 int ww_dtype_of(const char *name)
 {
