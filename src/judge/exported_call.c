@@ -19,12 +19,13 @@ static void set_call(const struct ww_judge_task *t, struct ww_verdict *v, const 
 }
 
 /* The process uses the device as a judgement of a small task does: what is loaded and called for the first time goes
- * with others that load, and each timed call has the device for itself (turns.h).  That of a large task has it
- * throughout: beside others there might be no memory for its inputs. */
+ * with others that load, and each timed call has the device for itself (turns.h).  Behind a call it asks to go on,
+ * since others may make theirs in the same row.  That of a large task has it throughout: beside others there might be
+ * no memory for its inputs. */
 struct uses {
 	const struct ww_judge *judge;
 	struct ww_turn turn;
-	int heavy, taken, calling;
+	int heavy, taken, calling, called;
 	double wait_s;
 };
 
@@ -47,6 +48,10 @@ static enum ww_rc take_device(void *uses, struct ww_err *err)
 		ww_judge_progress(u->judge, "timing the exported call");
 		return WW_OK;
 	}
+	if (u->called) { /* rest() has waited until steps may begin */
+		u->called = 0;
+		return WW_OK;
+	}
 	if (!u->calling) /* a task may print what it likes */
 		ww_turn_call(&u->turn);
 	u->calling = 1;
@@ -56,9 +61,11 @@ static enum ww_rc take_device(void *uses, struct ww_err *err)
 static void rest(void *uses)
 {
 	struct uses *u = uses;
-	if (u->calling)
-		ww_turn_called(&u->turn);
+	if (!u->calling)
+		return;
+	ww_turn_called(&u->turn);
 	u->calling = 0;
+	u->called = 1;
 }
 
 const struct ww_turn *ww_judge_call_turn(const void *use_ctx) { return &((const struct uses *)use_ctx)->turn; }

@@ -38,7 +38,8 @@ struct ww_judge_caller {
 	enum ww_rc (*begin)(struct ww_judge_task *t, const struct ww_task *task, const struct ww_solution *s, int device,
 		int max, void **call, struct ww_err *err);
 	/* At most max times in microseconds, *n made.  use->take() is called when the process is to start the device and to
-	 * call the operator once; when it is to time calls; and before each of them, with rest() behind it. */
+	 * call the operator once; when it is to time calls; before each of them, with rest() behind it; and then when it
+	 * is to go on. */
 	enum ww_rc (*time)(void *call, const struct ww_judge_use *use, const volatile int *interrupted, double *us, int max,
 		int *n, struct ww_err *err);
 	void (*end)(void *call); /* NULL is fine */

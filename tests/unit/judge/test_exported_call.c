@@ -94,8 +94,8 @@ static void each_timed_call_has_the_device(void **state)
 	ww_auto_str diag = WW_STR_INIT(1024);
 	struct ww_verdict v;
 	(void)state;
-	call("rrrdrd", 1, &v, &diag);
-	assert_string_equal(kinds, "LTCTCT");
+	call("rrrdrrdr", 1, &v, &diag);
+	assert_string_equal(kinds, "LTCTTCTT");
 	assert_true(v.time.call_us == 12 && !diag.len && begun == 1 && ended == 1);
 	nothing_is_held();
 }
@@ -106,17 +106,17 @@ static void a_large_task_has_it_throughout(void **state)
 	struct ww_verdict v;
 	(void)state;
 	task.heavy = 1;
-	call("rrrdrd", 1, &v, &diag);
+	call("rrrdrrdr", 1, &v, &diag);
 	task.heavy = 0;
-	assert_string_equal(kinds, "AAAAAA");
+	assert_string_equal(kinds, "AAAAAAAA");
 	nothing_is_held();
 }
 
 /* A task's file may print "ready" and "rest" too. */
 static void whatever_it_prints(void **state)
 {
-	static const char *const scripts[] = { "", "d", "rd", "rrd", "rrrrrr", "rrrrdd", "rrrdddr", "x", "rx", "rrx",
-		"rrrx", "rrrrx" };
+	static const char *const scripts[] = { "", "d", "rd", "rrd", "rrrrrr", "rrrrdd", "rrrdddr", "rrrdrdrr", "x", "rx",
+		"rrx", "rrrx", "rrrrx" };
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(scripts); i++) {
 		ww_auto_str diag = WW_STR_INIT(1024);
