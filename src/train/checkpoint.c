@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STATE_MAX = 1 << 20, FORMAT = 1 };
+enum { STATE_MAX = 64 << 20, FORMAT = 1 };         /* a curriculum of 10,000 tasks takes a MiB */
 static const int64_t COUNT_MAX = (int64_t)1 << 53; /* steps are added to it */
 
 static enum ww_rc sync_dir(const char *path, struct ww_err *err)

@@ -172,9 +172,42 @@ static void killed_and_resumed_to_the_same_bits(void **state)
 	ww_tmpdir_remove(&tmp);
 }
 
+/* A curriculum keeps three numbers a task. */
+static void a_stage_of_many_tasks_comes_back(void **state)
+{
+	enum { TASKS = 20000 };
+	struct ww_learner_opts o = { .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .clip = 1, .max_tokens = T, .keep = 1 };
+	struct ww_train_state s = { .step = 1, .stage = json_pack("{s:[]}", "curriculum") }, back = { 0 };
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_trained t = { 0 };
+	struct ww_tmpdir tmp;
+	struct ww_dev *dev;
+	struct ww_model *policy;
+	char from[PATH_MAX];
+	(void)state;
+	for (int i = 0; i < TASKS; i++)
+		json_array_append_new(json_object_get(s.stage, "curriculum"),
+			json_pack("[f, f, f]", 1.0 / (i + 3), 1.0 / (i + 7), 4 + 1.0 / (i + 9)));
+	assert_int_equal(ww_tmpdir_new(&tmp, "test", &err), WW_OK);
+	assert_int_equal(ww_dev_open("cpu", 1, &dev, &err), WW_OK);
+	assert_int_equal(ww_model_new(&config, dev, 0, 1, &policy, &err), WW_OK);
+	assert_int_equal(ww_learner_new(policy, &o, &t.policy, &err), WW_OK);
+	assert_int_equal(ww_checkpoint_save(tmp.path, &t, &s, 1, &err), WW_OK);
+	assert_int_equal(ww_checkpoint_find(tmp.path, 1, from, &err), WW_OK);
+	assert_int_equal(ww_checkpoint_state(from, &back, &err), WW_OK);
+	assert_true(json_equal(back.stage, s.stage));
+	json_decref(back.stage);
+	json_decref(s.stage);
+	ww_learner_free(t.policy);
+	ww_model_free(policy);
+	ww_dev_close(dev);
+	ww_tmpdir_remove(&tmp);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(killed_and_resumed_to_the_same_bits) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(killed_and_resumed_to_the_same_bits),
+		cmocka_unit_test(a_stage_of_many_tasks_comes_back) };
 	setenv("WARPWRIGHT_THREADS", "1", 1);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
