@@ -24,7 +24,8 @@ RECIPES = {
     # what recipes/synth/small-cpu.yaml says
     "cpu": "set: small\n",
 }
-PROGRAM = os.environ.get("WARPWRIGHT", "warpwright")
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM = os.environ.get("WARPWRIGHT") or os.path.join(ROOT, "build/warpwright")
 
 
 def tasks(seed, n, target, catalogue):
