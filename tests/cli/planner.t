@@ -85,6 +85,7 @@ torch.cat([f(x.sin() * 0.9) for f in (torch.asin, torch.acos, torch.atanh)] + [t
 torch.remainder(i, 5) + torch.fmod(i - 6, 4)
 torch.erfc(x).unfold(1, 4, 2)
 F.conv2d(F.adaptive_avg_pool2d(image, 1), self.w[:4, :6, None, None]) + F.conv2d(image[:, :2, :3, :2], y[:4, :12].reshape(4, 2, 3, 2))
+torch.cat([F.softplus(image.amax(-1)), torch.exp(-image.var(-1)), F.silu(image.sum(-1) * image[..., 0])], 1)
 F.softmax(F.pixel_unshuffle(F.softplus(image[:, :, :8, :8]), 4), 1)
 """.split("\n")[1:-1]
 TASK = """import torch

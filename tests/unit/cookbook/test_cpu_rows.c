@@ -274,6 +274,27 @@ static void test_rows(void **state)
 	check_rows("prod", PROD, 0, 0.01f, 1.0f, 2e-4);
 }
 
+/* Lane i of vectors across: what the lanes of vector i make, NaN as in the other reductions. */
+static void test_across(void **state)
+{
+	ww_vf v[WW_VL];
+	float *x = test_floats(WW_VL * WW_VL, 1);
+
+	(void)state;
+	x[3 * WW_VL + 1] = NAN;
+	memcpy(v, x, sizeof(v));
+	for (int op = WW_OP_SUM; op <= WW_OP_PROD; op++) {
+		const ww_vf t = ww_vf_across((enum ww_op)op, v);
+
+		for (int i = 0; i < WW_VL; i++) {
+			const float want = (float)ww_op_lanes((enum ww_op)op, v[i]);
+
+			assert_true(i == 3 ? isnan(t[i]) : fabsf(t[i] - want) <= 1e-5f * (1 + fabsf(want)));
+		}
+	}
+	free(x);
+}
+
 static void test_row_reductions(void **state)
 {
 	(void)state;
@@ -528,9 +549,10 @@ static void test_full_and_channel(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_row_reductions),
-		cmocka_unit_test(test_nan_and_infinity), cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_groupnorm),
-		cmocka_unit_test(test_maps), cmocka_unit_test(test_transpose_and_gather), cmocka_unit_test(test_mid),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_across),
+		cmocka_unit_test(test_row_reductions), cmocka_unit_test(test_nan_and_infinity),
+		cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_groupnorm), cmocka_unit_test(test_maps),
+		cmocka_unit_test(test_transpose_and_gather), cmocka_unit_test(test_mid),
 		cmocka_unit_test(test_full_and_channel) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,6 +107,9 @@ static void add_column(struct pl *pl, struct kern *k, int i, int rest, struct ww
 	ww_str_addf(s, "%s = %s;\n", a, pl_combine(pl, r->red, r->arg[0]->dt, a, x, along != SCALARS));
 }
 
+/* Of rows side by side: no pass needs the reduction, so that its vectors become one number for several rows at once. */
+static int waits(const struct kern *k, int i) { return k->loop->side && k->red_stage[i] == k->n_stage - 1; }
+
 static void close_sum(struct pl *pl, const struct kern *k, int i, struct ww_str *s)
 {
 	static const char *const across[] = {
@@ -116,10 +119,11 @@ static void close_sum(struct pl *pl, const struct kern *k, int i, struct ww_str 
 	const struct loop *l = k->loop;
 
 	if (l->along == COLUMNS)
-		ww_str_addf(s, "for (int u = 1; u < %d; u++)\n\ta%d[0] = %s;\nconst float s%d = (float)%s(a%d[0]);\n",
-			l->unroll, i, pl_combine(pl, r->red, r->arg[0]->dt, pl_fmt(pl, "a%d[0]", i), pl_fmt(pl, "a%d[u]", i), 1), i,
-			across[r->red], i);
-	else if (*l->step[i].result.t == 's')
+		ww_str_addf(s, "for (int u = 1; u < %d; u++)\n\ta%d[0] = %s;\n", l->unroll, i,
+			pl_combine(pl, r->red, r->arg[0]->dt, pl_fmt(pl, "a%d[0]", i), pl_fmt(pl, "a%d[u]", i), 1));
+	if (l->along == COLUMNS && !waits(k, i))
+		ww_str_addf(s, "const float s%d = (float)%s(a%d[0]);\n", i, across[r->red], i);
+	else if (l->along != COLUMNS && *l->step[i].result.t == 's')
 		ww_str_addf(s, "const float s%d = (float)a%d;\n", i, i);
 }
 
@@ -167,7 +171,7 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 }
 
 /* What happens in a row: passes with their sums around them. */
-static const char *row_body(struct pl *pl, struct kern *k)
+static const char *passes(struct pl *pl, struct kern *k)
 {
 	struct ww_str s = pl_text(pl);
 
@@ -182,6 +186,40 @@ static const char *row_body(struct pl *pl, struct kern *k)
 			if (k->red_stage[i] == p->stage)
 				close_sum(pl, k, i, &s);
 	}
+	return s.p;
+}
+
+/* Rows c0 to c1 one after the other, what each reduced kept. */
+static const char *rows_before(struct pl *pl, struct kern *k)
+{
+	const char *row = k->loop->side->name;
+	struct ww_str s = pl_text(pl);
+
+	for (int i = 0; i < k->n_red; i++)
+		ww_str_addf(&s, waits(k, i) ? "ww_vf part%d[64];\n" : "float part%d[64];\n", i);
+	ww_str_addf(&s, "const ix_t from = c0;\nfor (ix_t %s = from; %s < c1; %s++) {\n%s", row, row, row, passes(pl, k));
+	for (int i = 0; i < k->n_red; i++)
+		ww_str_addf(&s, waits(k, i) ? "part%d[%s - from] = a%d[0];\n" : "part%d[%s - from] = s%d;\n", i, row, i);
+	ww_str_adds(&s, "}\nfor (ix_t l = c1 - from; l % WW_VL; l++) {\n");
+	for (int i = 0; i < k->n_red; i++)
+		ww_str_addf(&s, waits(k, i) ? "part%d[l] = ww_vf_zero();\n" : "part%d[l] = 0;\n", i);
+	ww_str_adds(&s, "}\n");
+	return s.p;
+}
+
+/* What follows the passes, of a vector of rows. */
+static const char *rows_beside(struct pl *pl, struct kern *k)
+{
+	static const char *const op[] = { [RED_SUM] = "SUM", [RED_PROD] = "PROD", [RED_MAX] = "MAX", [RED_MIN] = "MIN" };
+	const char *row = k->loop->side->name;
+	struct ww_str s = pl_text(pl);
+
+	for (int i = 0; i < k->n_red; i++)
+		if (waits(k, i))
+			ww_str_addf(&s, "const ww_vf all%d = ww_vf_across(WW_OP_%s, part%d + (%s - from));\n", i,
+				op[k->red[i]->red], i, row);
+		else
+			ww_str_addf(&s, "const ww_vf all%d = ww_vf_load(part%d + (%s - from), WW_VL);\n", i, i, row);
 	ww_str_adds(&s, k->loop->finish);
 	return s.p;
 }
@@ -195,14 +233,18 @@ static void print_rows(struct pl *pl, struct kern *k, struct ww_str *s)
 	ww_str_addf(s, "\tconst ix_t per = WW_ARG(long long, %d);\n", k->n_arg);
 	for (int i = 0; i < l->n_cached; i++)
 		ww_str_addf(s, "\tfloat *const kept%d = ww_row_buffer(b, %s, %d);\n", i, cols, i);
-	if (l->along == ROWS) {
+	if (l->along == ROWS || l->side) {
 		ww_str_addf(s,
 			"\tconst ix_t width = %s, chunks = WW_CDIV(width, 64), end = ww_min_ll(%s * chunks, (b->x + 1) * per);\n\n"
 			"\tfor (ix_t item = b->x * per; item < end; item++) {\n"
 			"\t\tconst ix_t row = item / chunks, c0 = item %% chunks * 64, c1 = ww_min_ll(width, c0 + 64);\n",
 			ix_text(pl, l->inner), rows);
 		pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
-		whole_and_rest(s, lane, "", "", pl_indent(pl, row_body(pl, k), 3));
+		if (l->side)
+			whole_and_rest(
+				s, l->side->name, pl_indent(pl, rows_before(pl, k), 2), "", pl_indent(pl, rows_beside(pl, k), 3));
+		else
+			whole_and_rest(s, lane, "", "", pl_indent(pl, pl_fmt(pl, "%s%s", passes(pl, k), l->finish), 3));
 		items = ix_mul(pl, items, ix_div(pl, ix_addc(pl, l->inner, 63), ix_const(pl, 64)));
 		work = ix_mulc(pl, work, 64);
 	} else {
@@ -211,7 +253,7 @@ static void print_rows(struct pl *pl, struct kern *k, struct ww_str *s)
 			"\tfor (ix_t row = b->x * per; row < end; row++) {\n",
 			rows);
 		pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
-		ww_str_addf(s, "\t\t(void)row;\n%s\t}\n}\n\n", pl_indent(pl, row_body(pl, k), 2));
+		ww_str_addf(s, "\t\t(void)row;\n%s\t}\n}\n\n", pl_indent(pl, pl_fmt(pl, "%s%s", passes(pl, k), l->finish), 2));
 	}
 	k->launch = pl_named(pl, k,
 		"\t{\n\t\tconst long long items = %s, work = %s;\n"

@@ -303,6 +303,18 @@ static void write_finish(struct writer *w, const char *cond)
 	w->l->finish = cut(w, &w->row);
 }
 
+/* The same for a block of rows side by side, with a row in each lane. */
+static void write_beside(struct writer *w)
+{
+	pl_expr_forget(&w->e, 1);
+	w->e.lane = w->l->side;
+	w->e.block[1] = w->e.block[2] = &w->row;
+	for (int i = 0; i < w->k->n_red; i++)
+		w->e.red_text[i] = (struct etext){ pl_fmt(w->pl, "all%d", i), 1, 1 };
+	pl_cpu_stores(&w->e, w->k, 1);
+	w->l->finish = cut(w, &w->row);
+}
+
 static int has_stage(const struct kern *k, int stage)
 {
 	for (int i = 0; i < k->n_red; i++)
@@ -333,6 +345,8 @@ static int write_loop(struct pl *pl, struct kern *k, const char *start, const ch
 			write_pass(&w, s, start, cond);
 	if (k->kind == K_POINT || pl_stores_per_column(k)) /* a point of no dimensions has a column of one */
 		write_pass(&w, k->n_stage, start, cond);
+	else if (l->side)
+		write_beside(&w);
 	else
 		write_finish(&w, row_cond);
 	return !w.e.need_scalar;
@@ -453,6 +467,20 @@ static void loop_point(struct pl *pl, struct kern *k)
 	l->vec = l->along == COLUMNS ? widest(k) : 1;
 }
 
+enum { SHORT_VECTORS = 16 }; /* of a row */
+
+/* Rows of one result each: what they reduce to is known lane by lane, which costs as much as a few vectors, and what is
+ * made of it is scalar, an exponential a call of libm.  Of short rows many are done side by side. */
+static const struct ix_atom *side_by_side(struct pl *pl, const struct kern *k)
+{
+	const struct ix_atom *v = k->n_row ? k->row[k->n_row - 1] : NULL;
+	int64_t lanes = ww_max(1, pl->dev.vector_bytes / 4);
+
+	return v && !pl_stores_per_column(k) && ix_num(v->b) >= lanes && ix_num(k->loop->len) <= SHORT_VECTORS * lanes
+		? v
+		: NULL;
+}
+
 static void cpu_rows(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
@@ -465,6 +493,12 @@ static void cpu_rows(struct pl *pl, struct kern *k)
 		return;
 	if (l->along == COLUMNS && !kn->plain)
 		l->n_cached = pl_cpu_keep(pl, k, k->col[k->n_col - 1], l->cached, PL_MAX_CACHED);
+	l->side = l->along == COLUMNS && !kn->plain ? side_by_side(pl, k) : NULL;
+	if (l->side && write_loop(pl, k, "", "", "")) {
+		l->unroll = (int)ww_max(1, ww_min(l->unroll, ix_num(l->lane->b) / ww_max(1, pl->dev.vector_bytes / 4)));
+		return;
+	}
+	l->side = NULL;
 	if (write_loop(pl, k, "", "", "")) {
 		l->stream = pl_stores_per_column(k) ? streamed(pl, k) : NULL;
 		return;
@@ -503,9 +537,9 @@ static void loop_rows(struct pl *pl, struct kern *k)
 		cuda_rows(pl, k);
 	else
 		cpu_rows(pl, k);
-	l->n_row = k->n_row - (l->along == ROWS);
+	l->n_row = k->n_row - (l->along == ROWS || l->side);
 	l->outer = pl_extent(pl, k->row, l->n_row);
-	l->inner = l->along == ROWS ? k->row[k->n_row - 1]->b : ix_const(pl, 1);
+	l->inner = l->along == ROWS || l->side ? k->row[k->n_row - 1]->b : ix_const(pl, 1);
 }
 
 /* The schedule of an earlier kernel, with the buffers of this one. */

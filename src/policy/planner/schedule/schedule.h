@@ -46,7 +46,9 @@ struct loop {
 	/* Pointwise and row kernels: */
 	enum along along;
 	const char *stream; /* cpu: the float of a row's first column that rows not of whole vectors stream to; or NULL */
-	int n_row;          /* leading row variables that are not the lane */
+	const struct ix_atom *side; /* cpu, rows: `finish` has vectors along this variable of the rows, a block of which
+	                             * keeps what each reduced; NULL: it is written once a row */
+	int n_row;                  /* leading row variables that are not the lane */
 	struct pass pass[66];
 	int n_pass;
 	struct step step[64]; /* by reduction of the kernel */

@@ -59,6 +59,45 @@ WW_FN double ww_op_lanes(enum ww_op op, ww_vf v)
 		: op == WW_OP_MAX  ? (double)ww_vf_hmax(v)
 						   : (double)ww_vf_hmin(v);
 }
+#if defined(WW_AVX512)
+/* Of a and b (w: 8, 4, 2, 1) groups of w lanes, by turns; hi: the w lanes behind each. */
+WW_FN ww_vf ww_groups(ww_vf a, ww_vf b, int w, int hi)
+{
+	const ww_vi l = ww_vi_iota();
+	const ww_vi at = (l & ww_vi_set(-2 * w)) | (l & ww_vi_set(w - 1)) | ((l & ww_vi_set(w)) * (16 / w));
+
+	return (ww_vf)_mm512_permutex2var_ps((__m512)a, (__m512i)(at + ww_vi_set(hi ? w : 0)), (__m512)b);
+}
+/* t[0] to t[w - 1]: each with the one w vectors behind it, half as many lanes to a row. */
+WW_FN void ww_halve(enum ww_op op, ww_vf *t, int w)
+{
+	WW_UNROLL(8)
+	for (int i = 0; i < w; i++)
+		t[i] = ww_op_step(op, ww_groups(t[i], t[i + w], w, 0), ww_groups(t[i], t[i + w], w, 1));
+}
+#endif
+/* Lane i: all lanes of v[i], of WW_VL vectors. */
+WW_FN ww_vf ww_vf_across(enum ww_op op, const ww_vf *v)
+{
+#if defined(WW_AVX512)
+	ww_vf t[WW_VL];
+
+	WW_UNROLL(16)
+	for (int i = 0; i < WW_VL; i++)
+		t[i] = v[i];
+	ww_halve(op, t, 8);
+	ww_halve(op, t, 4);
+	ww_halve(op, t, 2);
+	ww_halve(op, t, 1);
+	return t[0];
+#else
+	ww_vf t;
+
+	for (int i = 0; i < WW_VL; i++)
+		t[i] = (float)ww_op_lanes(op, v[i]);
+	return t;
+#endif
+}
 
 /* ---- Passes ------------------------------------------------------------------------------------------------------ */
 
