@@ -88,6 +88,16 @@ WW_KERNEL(prod)
 	IO(3);
 	ww_cpu_scan_row(b, arg, WW_OP_PROD, io_load, io_store, &c);
 }
+WW_KERNEL(maxima)
+{
+	IO(3);
+	ww_cpu_scan_row(b, arg, WW_OP_MAX, io_load, io_store, &c);
+}
+WW_KERNEL(minima)
+{
+	IO(3);
+	ww_cpu_scan_row(b, arg, WW_OP_MIN, io_load, io_store, &c);
+}
 WW_KERNEL(rowsum)
 {
 	IO(3);
@@ -182,10 +192,10 @@ WW_KERNEL(final)
 
 const struct kernel_entry kernel_table[] = { { "softmax", softmax }, { "log_softmax", log_softmax },
 	{ "layernorm", layernorm }, { "rmsnorm", rmsnorm }, { "groupnorm", groupnorm }, { "scan", scan }, { "prod", prod },
-	{ "rowsum", rowsum }, { "rowmax", rowmax }, { "rowmin", rowmin }, { "moments", moments }, { "loss", loss },
-	{ "map", map }, { "nd", nd }, { "turn", turn }, { "pick", pick }, { "midsum", midsum }, { "midmax", midmax },
-	{ "midscan", midscan }, { "midscanmax", midscanmax }, { "channel", channel }, { "part", part }, { "final", final },
-	{ NULL, NULL } };
+	{ "maxima", maxima }, { "minima", minima }, { "rowsum", rowsum }, { "rowmax", rowmax }, { "rowmin", rowmin },
+	{ "moments", moments }, { "loss", loss }, { "map", map }, { "nd", nd }, { "turn", turn }, { "pick", pick },
+	{ "midsum", midsum }, { "midmax", midmax }, { "midscan", midscan }, { "midscanmax", midscanmax },
+	{ "channel", channel }, { "part", part }, { "final", final }, { NULL, NULL } };
 
 static int buffer(struct ww_plan *p, void *data)
 {
@@ -212,11 +222,15 @@ static float *run_rows(const char *name, float *x, long long rows, long long col
 static const long long widths[] = { 1, 2, 3, 7, 15, 16, 17, 31, 48, 63, 64, 65, 127, 129, 300, 1000, 4099 };
 #define WIDTHS ((int)(sizeof(widths) / sizeof(widths[0])))
 
-enum row_kind { SOFTMAX, LOG_SOFTMAX, LAYERNORM, RMSNORM, SCAN, PROD };
+enum row_kind { SOFTMAX, LOG_SOFTMAX, LAYERNORM, RMSNORM, SCAN, PROD, MAXIMA, MINIMA };
 
 static void row_reference(enum row_kind kind, const float *x, double *r, long long cols)
 {
-	double max = -INFINITY, sum = 0, sq = 0, run = kind == PROD ? 1 : 0;
+	double max = -INFINITY, sum = 0, sq = 0,
+		   run = kind == PROD ? 1
+		: kind == MAXIMA      ? -INFINITY
+		: kind == MINIMA      ? INFINITY
+							  : 0;
 
 	for (long long i = 0; i < cols; i++) {
 		max = fmax(max, (double)x[i]);
@@ -234,7 +248,10 @@ static void row_reference(enum row_kind kind, const float *x, double *r, long lo
 			sq += ((double)x[i] - sum) * ((double)x[i] - sum);
 	}
 	for (long long i = 0; i < cols; i++) {
-		run = kind == PROD ? run * (double)x[i] : run + (double)x[i];
+		run = kind == PROD   ? run * (double)x[i]
+			: kind == MAXIMA ? fmax(run, (double)x[i])
+			: kind == MINIMA ? fmin(run, (double)x[i])
+							 : run + (double)x[i];
 		r[i] = kind == SOFTMAX    ? exp((double)x[i] - max) / sum
 			: kind == LOG_SOFTMAX ? (double)x[i] - max - log(sum)
 			: kind == LAYERNORM   ? ((double)x[i] - sum) / sqrt(sq / (double)cols + 1e-5)
@@ -272,6 +289,26 @@ static void test_rows(void **state)
 	check_rows("rmsnorm", RMSNORM, 1, 2.0f, 3.0f, 2e-6);
 	check_rows("scan", SCAN, 0, 1.0f, 3.0f, 2e-6);
 	check_rows("prod", PROD, 0, 0.01f, 1.0f, 2e-4);
+	check_rows("maxima", MAXIMA, 0, 3.0f, -50.0f, 0);
+	check_rows("minima", MINIMA, 0, 3.0f, 50.0f, 0);
+}
+
+/* A NaN in a row of running maxima stays, from its place on. */
+static void test_running_nan(void **state)
+{
+	static const char *const name[] = { "maxima", "minima" };
+
+	(void)state;
+	for (int k = 0; k < 2; k++) {
+		float *x = test_floats(3 * 70, 1), *y;
+
+		x[70 + 21] = NAN;
+		y = run_rows(name[k], x, 3, 70, 0, 3 * 70, NULL);
+		for (int i = 0; i < 3 * 70; i++)
+			assert_int_equal(isnan(y[i]) != 0, i >= 70 + 21 && i < 2 * 70);
+		free(x);
+		free(y);
+	}
 }
 
 /* Lane i of vectors across: what the lanes of vector i make, NaN as in the other reductions. */
@@ -550,9 +587,9 @@ static void test_full_and_channel(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_across),
-		cmocka_unit_test(test_row_reductions), cmocka_unit_test(test_nan_and_infinity),
-		cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_groupnorm), cmocka_unit_test(test_maps),
-		cmocka_unit_test(test_transpose_and_gather), cmocka_unit_test(test_mid),
+		cmocka_unit_test(test_running_nan), cmocka_unit_test(test_row_reductions),
+		cmocka_unit_test(test_nan_and_infinity), cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_groupnorm),
+		cmocka_unit_test(test_maps), cmocka_unit_test(test_transpose_and_gather), cmocka_unit_test(test_mid),
 		cmocka_unit_test(test_full_and_channel) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,14 @@
 /* The largest or smallest so far within the vector. */
 WW_FN ww_vf ww_prefix_most(enum ww_op op, ww_vf v)
 {
+#if defined(WW_AVX512)
+	const __m512i none = (__m512i)ww_vf_set(ww_op_zero(op));
+
+	v = ww_op_step(op, (ww_vf)_mm512_alignr_epi32((__m512i)v, none, 15), v);
+	v = ww_op_step(op, (ww_vf)_mm512_alignr_epi32((__m512i)v, none, 14), v);
+	v = ww_op_step(op, (ww_vf)_mm512_alignr_epi32((__m512i)v, none, 12), v);
+	v = ww_op_step(op, (ww_vf)_mm512_alignr_epi32((__m512i)v, none, 8), v);
+#else
 	for (int w = 1; w < WW_VL; w *= 2) {
 		ww_vf s = v;
 
@@ -22,6 +30,7 @@ WW_FN ww_vf ww_prefix_most(enum ww_op op, ww_vf v)
 			s[i] = v[i - w];
 		v = ww_op_step(op, s, v);
 	}
+#endif
 	return v;
 }
 

@@ -695,6 +695,14 @@ WW_FN ww_vf ww_vf_prefix_sum(ww_vf v)
 /* The same with products. */
 WW_FN ww_vf ww_vf_prefix_prod(ww_vf v)
 {
+#if defined(WW_AVX512)
+	const __m512i one = (__m512i)ww_vf_set(1.0f);
+
+	v *= (ww_vf)_mm512_alignr_epi32((__m512i)v, one, 15);
+	v *= (ww_vf)_mm512_alignr_epi32((__m512i)v, one, 14);
+	v *= (ww_vf)_mm512_alignr_epi32((__m512i)v, one, 12);
+	v *= (ww_vf)_mm512_alignr_epi32((__m512i)v, one, 8);
+#else
 	for (int w = 1; w < WW_VL; w *= 2) {
 		ww_vf s = ww_vf_set(1.0f);
 
@@ -702,6 +710,7 @@ WW_FN ww_vf ww_vf_prefix_prod(ww_vf v)
 			s[i] = v[i - w];
 		v *= s;
 	}
+#endif
 	return v;
 }
 
