@@ -86,6 +86,7 @@ torch.remainder(i, 5) + torch.fmod(i - 6, 4)
 torch.erfc(x).unfold(1, 4, 2)
 F.conv2d(F.adaptive_avg_pool2d(image, 1), self.w[:4, :6, None, None]) + F.conv2d(image[:, :2, :3, :2], y[:4, :12].reshape(4, 2, 3, 2))
 torch.cat([F.softplus(image.amax(-1)), torch.exp(-image.var(-1)), F.silu(image.sum(-1) * image[..., 0])], 1)
+reflected(image)
 F.softmax(F.pixel_unshuffle(F.softplus(image[:, :, :8, :8]), 4), 1)
 """.split("\n")[1:-1]
 TASK = """import torch
@@ -128,6 +129,11 @@ def by_lanes(x, y, i, image):
     edges = torch.tan(F.pad(image, (3, 2), value=0.5).double().sigmoid()).float().view(12, -1)
     return [edges, torch.cat([x[:, :5], y, x[:, 3:]], 1).double().sinh().float()[:, i[0]], x[:, i[1]] * y, (i * 2).float().log1p(),
             x.slice_scatter(y[:4], 0, 2, 6)]
+
+
+def reflected(image):
+    both = [F.pad(image.to(d), (3, 4, 2, 5), mode="reflect") for d in (torch.float32, torch.float16, torch.bfloat16)]
+    return torch.cat([(p + F.gelu(F.group_norm(F.hardswish(p), 3), approximate="tanh")).float() for p in both])
 
 
 def halves(x, y, image, w):

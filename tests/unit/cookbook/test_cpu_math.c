@@ -357,6 +357,36 @@ static void test_gather(void **state)
 	CHECK_GATHER(later)
 }
 
+/* Elements at any places, of 16 bits from addresses that are a multiple of 4 and from others. */
+static void test_load_at(void **state)
+{
+	float *x = test_floats(100, 1);
+	uint16_t half[101], brain[101];
+
+	(void)state;
+	for (int i = 0; i < 100; i++) {
+		half[i] = ww_f16_of_f32(x[i]);
+		brain[i] = ww_bf16_of_f32(x[i]);
+	}
+	for (int n = 1; n <= WW_VL; n++)
+		for (int from = 40; from < 42; from++) {
+			ww_vi at = ww_vi_set(0);
+			ww_vf v[3];
+
+			for (int i = 0; i < WW_VL; i++)
+				at[i] = i * 37 % 99 - 40;
+			v[0] = ww_vf_load_at(x + from, at, n);
+			v[1] = ww_vf_load_at_f16(half + from, at, n);
+			v[2] = ww_vf_load_at_bf16(brain + from, at, n);
+			for (int i = 0; i < WW_VL; i++) {
+				assert_true(v[0][i] == (i < n ? x[from + at[i]] : 0.0f));
+				assert_true(v[1][i] == (i < n ? ww_f32_of_f16(half[from + at[i]]) : 0.0f));
+				assert_true(v[2][i] == (i < n ? ww_f32_of_bf16(brain[from + at[i]]) : 0.0f));
+			}
+		}
+	free(x);
+}
+
 /* PyTorch's operations on one number: NaN stays, quotients and remainders round towards minus infinity. */
 static void test_planner_scalars(void **state)
 {
@@ -388,7 +418,7 @@ int main(void)
 		cmocka_unit_test(test_gamma), cmocka_unit_test(test_trigonometry), cmocka_unit_test(test_activations),
 		cmocka_unit_test(test_edges), cmocka_unit_test(test_edges_as_libm), cmocka_unit_test(test_two_arguments),
 		cmocka_unit_test(test_pow), cmocka_unit_test(test_half_precision), cmocka_unit_test(test_half_vectors),
-		cmocka_unit_test(test_gather), cmocka_unit_test(test_planner_scalars) };
+		cmocka_unit_test(test_gather), cmocka_unit_test(test_load_at), cmocka_unit_test(test_planner_scalars) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

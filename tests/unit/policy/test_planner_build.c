@@ -290,6 +290,25 @@ static void test_cpu_vectors(void **state)
 	json_decref(g);
 }
 
+/* cpu: elements behind a reflection are collected by a vector of places, of 16 bits too, and few columns do not turn
+ * vectors to rows along which nothing is read. */
+static void test_cpu_places(void **state)
+{
+	json_t *g = fixture("reflected_norm.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cpu", &r);
+	assert_true(r.ok);
+	assert_int_equal(r.n_kern, 1);
+	assert_non_null(strstr(r.device_text, "= ww_vf_load_at_bf16(in_x + "));
+	assert_non_null(strstr(r.device_text, "ww_vf_tanh("));
+	assert_null(strstr(r.device_text, "tanhf("));
+	assert_null(strstr(r.device_text, "[l] = "));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* cpu: what follows the reductions of short rows is vectors, a row in each lane. */
 static void test_cpu_rows_beside(void **state)
 {
@@ -1266,7 +1285,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_attention), cmocka_unit_test(test_statistics_follow_the_layout),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_computed_sizes_have_names),
-		cmocka_unit_test(test_cpu_vectors), cmocka_unit_test(test_cpu_rows_beside),
+		cmocka_unit_test(test_cpu_vectors), cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
 		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
 		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),

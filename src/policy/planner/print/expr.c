@@ -316,6 +316,67 @@ static int is_loaded_ahead(const struct expr *e, const struct ix *off)
 	return e->cond && e->n_vload < MAX_GUARDED && (!pl_has_lane(e, e->cond) || in_fours(e->pl, off, e->lane));
 }
 
+/* x, which depends on the lane, as integers of a vector; NULL where it has quotients or what data says. */
+static const char *vec_places(struct expr *e, const struct ix *x)
+{
+	struct pl *pl = e->pl;
+	const char *sum = NULL;
+
+	for (int i = 0; i < x->n; i++) {
+		struct ix *same = pl_alloc(pl, sizeof(*same) + sizeof(same->m[0])); /* the factors that all lanes share */
+		const char *p;
+
+		same->n = 1;
+		same->m[0] = (struct ix_mono){ .c = x->m[i].c };
+		for (int a = 0; a < x->m[i].n; a++)
+			if (!pl_has_lane(e, pl_of_var(pl, x->m[i].atom[a])))
+				same->m[0].atom[same->m[0].n++] = x->m[i].atom[a];
+		p = pl_fmt(pl, "ww_vi_set((int32_t)(%s))", ix_text(pl, same));
+		for (int a = 0; a < x->m[i].n; a++) {
+			const struct ix_atom *t = x->m[i].atom[a];
+			const char *less = t->kind == IX_LT ? vec_places(e, t->a) : "",
+					   *than = t->kind == IX_LT ? vec_places(e, t->b) : "";
+
+			if (!pl_has_lane(e, pl_of_var(pl, t)))
+				continue;
+			if (t != e->lane && (t->kind != IX_LT || !less || !than))
+				return NULL;
+			p = t == e->lane ? pl_fmt(pl, "%s * (ww_vi_iota() + ww_vi_set((int32_t)%s))", p, t->name)
+							 : pl_fmt(pl, "ww_vi_where(ww_vi_lt(%s, %s), %s)", less, than, p);
+		}
+		sum = sum ? pl_fmt(pl, "%s + %s", sum, p) : p;
+	}
+	return sum ? pl_fmt(pl, "(%s)", sum) : "ww_vi_set(0)";
+}
+
+/* A vector of elements that lie anywhere, as behind a reflection; NULL where their places are no vector. */
+static const char *load_places(struct expr *e, struct buf *b, const struct ix *off, const char *suffix)
+{
+	struct ix *base = pl_alloc(e->pl, sizeof(*base) + (size_t)off->n * sizeof(base->m[0]));
+	struct ix *along = pl_alloc(e->pl, sizeof(*along) + (size_t)off->n * sizeof(along->m[0]));
+	const char *places;
+	int64_t most = 1;
+
+	base->n = along->n = 0;
+	for (int d = 0; d < b->rank; d++)
+		most *= ix_num(b->size[d]);
+	if (e->mask || !suffix || b->dt == WW_BOOL || most > 1 << 28)
+		return NULL;
+	for (int i = 0; i < off->n; i++) {
+		int moves = 0;
+
+		for (int a = 0; a < off->m[i].n; a++)
+			moves |= pl_has_lane(e, pl_of_var(e->pl, off->m[i].atom[a]));
+		if (moves)
+			along->m[along->n++] = off->m[i];
+		else
+			base->m[base->n++] = off->m[i];
+	}
+	places = vec_places(e, along);
+	return places ? pl_fmt(e->pl, "ww_vf_load_at%s(%s + %s, %s, n)", suffix, b->name, ix_text(e->pl, base), places)
+				  : NULL;
+}
+
 static struct etext load(struct expr *e, struct buf *b, const struct ix *const *idx)
 {
 	struct pl *pl = e->pl;
@@ -346,8 +407,13 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 		t.vec = 1;
 		if (!suffix || !ix_affine(pl, off, e->lane, &coef, &rest) || ix_varies(coef) ||
 			((!ix_is(coef, 1) || (e->mask && b->dt == WW_BOOL)) && b->dt != WW_F32)) {
-			e->need_scalar = 1;
-			t.t = "ww_vf_zero()";
+			const char *text = load_places(e, b, off, suffix);
+
+			e->need_scalar |= !text;
+			if (!text)
+				return t.t = "ww_vf_zero()", t;
+			emit(e, t.level, "const ww_vf %s = %s;", t.t, text);
+			memo_add(e, NULL, b, &off, 1, t);
 			return t;
 		}
 		if (e->mask && ix_is(coef, 1))

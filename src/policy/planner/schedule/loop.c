@@ -98,7 +98,8 @@ static double filled(const struct pl *pl, int64_t n)
 
 /* Does memory run along the rows, axis `lane` of them?  Few columns and more rows (pooling windows, small kernels) suit
  * a lane for each row as well, unless what is stored runs along the columns: a store of 4 bytes costs as much as one of
- * 32, and later passes over the columns read the cache. */
+ * 32, and later passes over the columns read the cache.  cpu: where neither reads what lies near (a reflection), only
+ * columns that fill less than half a vector. */
 static int memory_along(struct pl *pl, struct kern *k, const struct ix_atom *lane, struct lines *loads)
 {
 	const struct ix *off[512];
@@ -116,7 +117,8 @@ static int memory_along(struct pl *pl, struct kern *k, const struct ix_atom *lan
 	if (loads->row > loads->col + 4 * stores.col)
 		return 1;
 	return cuda ? n_col < 64 && n_row >= 16 && loads->row > 0 && stores.col == 0
-				: n_col < 16 && filled(pl, n_row) > filled(pl, n_col) && loads->near >= loads->col;
+				: n_col < 16 && filled(pl, n_row) > filled(pl, n_col) && loads->near >= loads->col &&
+			(loads->near > 0 || filled(pl, n_col) < 0.5);
 }
 
 /* Are the results stored along axis v, or not in its order at all? */
@@ -489,6 +491,9 @@ static void cpu_rows(struct pl *pl, struct kern *k)
 	l->tile = or_else(kn->cpu_rows.tile, 32768);
 	l->unroll = or_else(kn->cpu_rows.unroll, 4);
 	l->along = has_places(k) ? SCALARS : memory_along_rows(pl, k) ? ROWS : COLUMNS; /* places have no vector form */
+	if (l->along == ROWS && write_loop(pl, k, "", "", ""))
+		return;
+	l->along = l->along == ROWS ? COLUMNS : l->along;
 	if (l->along == COLUMNS && !kn->plain && !kn->cpu_rows.loops && pl_find_skeleton(pl, k))
 		return;
 	if (l->along == COLUMNS && !kn->plain)

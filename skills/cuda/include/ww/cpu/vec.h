@@ -308,6 +308,29 @@ WW_FN ww_vf ww_vf_gather_where(const float *p, long long stride, ww_vm m, int n)
 	return ww_vf_gather_some(p, stride, m);
 }
 
+/* Lanes of a where m, zeros elsewhere. */
+WW_FN ww_vi ww_vi_where(ww_vm m, ww_vi a)
+{
+#if defined(WW_AVX512)
+	return (ww_vi)_mm512_maskz_mov_epi32(m, (__m512i)a);
+#else
+	return m & a;
+#endif
+}
+/* p[at[0]], p[at[1]], ...; other lanes 0. */
+WW_FN ww_vf ww_vf_load_at(const float *p, ww_vi at, int n)
+{
+#if defined(WW_AVX512)
+	return (ww_vf)_mm512_mask_i32gather_ps(_mm512_setzero_ps(), ww_vm_first(n), (__m512i)at, p, 4);
+#else
+	ww_vf v = ww_vf_zero();
+
+	for (int i = 0; i < n; i++)
+		v[i] = p[at[i]];
+	return v;
+#endif
+}
+
 WW_FN void ww_vf_scatter(float *p, long long stride, ww_vf v, int n)
 {
 	for (int i = 0; i < n; i++)
@@ -425,6 +448,24 @@ WW_FN ww_vf ww_vf_load_f16(const uint16_t *p, int n) { return ww_vf_of_f16(ww_lo
 WW_FN ww_vf ww_vf_load_bf16(const uint16_t *p, int n) { return ww_vf_of_bf16(ww_load_16bit(p, n)); }
 WW_FN ww_vf ww_vf_load_f16_where(const uint16_t *p, ww_vm m) { return ww_vf_of_f16(_mm256_maskz_loadu_epi16(m, p)); }
 WW_FN ww_vf ww_vf_load_bf16_where(const uint16_t *p, ww_vm m) { return ww_vf_of_bf16(_mm256_maskz_loadu_epi16(m, p)); }
+/* p[at[0]], ... in the lower halves.  The machine gathers 32 bits: the aligned ones that the element lies in. */
+WW_FN __m512i ww_gather_16bit(const uint16_t *p, ww_vi at, int n)
+{
+	const int odd = (int)((uintptr_t)p / 2 % 2);
+	const __m512i i = (__m512i)(at + ww_vi_set(odd));
+	const __m512i words = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), ww_vm_first(n), _mm512_srai_epi32(i, 1),
+		(const void *)((uintptr_t)p - 2 * (uintptr_t)odd), 4);
+
+	return _mm512_mask_srli_epi32(words, _mm512_test_epi32_mask(i, _mm512_set1_epi32(1)), words, 16);
+}
+WW_FN ww_vf ww_vf_load_at_f16(const uint16_t *p, ww_vi at, int n)
+{
+	return ww_vf_of_f16(_mm512_cvtepi32_epi16(ww_gather_16bit(p, at, n)));
+}
+WW_FN ww_vf ww_vf_load_at_bf16(const uint16_t *p, ww_vi at, int n)
+{
+	return (ww_vf)_mm512_slli_epi32(ww_gather_16bit(p, at, n), 16);
+}
 WW_FN void ww_vf_store_f16(uint16_t *p, ww_vf v, int n)
 {
 	ww_store_16bit(p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), n);
@@ -447,6 +488,13 @@ WW_VF_CONVERT(f16, uint16_t, ww_f32_of_f16, ww_f16_of_f32)
 		for (int i = 0; i < WW_VL; i++) \
 			if (ww_vm_lane(m, i)) \
 				v[i] = ww_f32_of_##T(p[i]); \
+		return v; \
+	} \
+	WW_FN ww_vf ww_vf_load_at_##T(const uint16_t *p, ww_vi at, int n) \
+	{ \
+		ww_vf v = ww_vf_zero(); \
+		for (int i = 0; i < n; i++) \
+			v[i] = ww_f32_of_##T(p[at[i]]); \
 		return v; \
 	}
 WW_VF_WHERE(f16)
