@@ -469,18 +469,43 @@ static void loop_point(struct pl *pl, struct kern *k)
 	l->vec = l->along == COLUMNS ? widest(k) : 1;
 }
 
-enum { SHORT_VECTORS = 16 }; /* of a row */
+static int add_cost(void *ctx, struct val *v, const struct ix *const *idx)
+{
+	(void)idx;
+	if (v->kind == V_OP)
+		*(int *)ctx += pl_ops[v->op].cost;
+	return 0;
+}
+
+/* Of what follows the reductions. */
+static int cost_of_finish(struct pl *pl, const struct kern *k)
+{
+	int cost = 0;
+
+	for (int o = 0; o < k->n_out; o++) {
+		struct walk w;
+
+		pl_walk_init(&w, pl, k->out[o]);
+		w.stop = add_cost;
+		w.stop_ctx = &cost;
+		pl_walk(&w, k->out[o], k->out_idx[o]);
+	}
+	return cost;
+}
+
+/* Vectors of a row; what a call of libm costs, in the units of pl_ops. */
+enum { SHORT_ROW = 16, VERY_SHORT_ROW = 3, COSTLY = 10 };
 
 /* Rows of one result each: what they reduce to is known lane by lane, which costs as much as a few vectors, and what is
  * made of it is scalar, an exponential a call of libm.  Of short rows many are done side by side. */
 static const struct ix_atom *side_by_side(struct pl *pl, const struct kern *k)
 {
 	const struct ix_atom *v = k->n_row ? k->row[k->n_row - 1] : NULL;
-	int64_t lanes = ww_max(1, pl->dev.vector_bytes / 4);
+	int64_t lanes = ww_max(1, pl->dev.vector_bytes / 4), length = ix_num(k->loop->len);
 
-	return v && !pl_stores_per_column(k) && ix_num(v->b) >= lanes && ix_num(k->loop->len) <= SHORT_VECTORS * lanes
-		? v
-		: NULL;
+	if (!v || pl_stores_per_column(k) || ix_num(v->b) < lanes || length > SHORT_ROW * lanes)
+		return NULL;
+	return length <= VERY_SHORT_ROW * lanes || cost_of_finish(pl, k) >= COSTLY ? v : NULL;
 }
 
 static void cpu_rows(struct pl *pl, struct kern *k)
