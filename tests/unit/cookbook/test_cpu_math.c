@@ -369,12 +369,12 @@ static void test_load_at(void **state)
 		brain[i] = ww_bf16_of_f32(x[i]);
 	}
 	for (int n = 1; n <= WW_VL; n++)
-		for (int from = 40; from < 42; from++) {
+		for (int from = 40; from < 44; from++) { /* from 42 on: places one after the other */
 			ww_vi at = ww_vi_set(0);
 			ww_vf v[3];
 
 			for (int i = 0; i < WW_VL; i++)
-				at[i] = i * 37 % 99 - 40;
+				at[i] = from < 42 ? i * 37 % 99 - 40 : i - 7;
 			v[0] = ww_vf_load_at(x + from, at, n);
 			v[1] = ww_vf_load_at_f16(half + from, at, n);
 			v[2] = ww_vf_load_at_bf16(brain + from, at, n);
