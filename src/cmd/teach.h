@@ -14,8 +14,7 @@
 
 enum { WW_TEACH_SOLUTIONS = 32 };
 
-/* ---- Solutions ----------------------------------------------------------------------------------------------------
- */
+/* ---- Solutions --------------------------------------------------------------------------------------------------- */
 
 /* Indices are renumbered in both (policy/planner/proposal.h): the planner counts them through the whole graph, in an
  * order that nobody can guess from the text before. */
@@ -33,8 +32,7 @@ enum ww_rc ww_teach_solve(const json_t *graph, const json_t *device, enum ww_tar
 	struct ww_rng *rng, struct ww_teach_solutions *out, struct ww_err *err) WW_MUST_CHECK;
 void ww_teach_solutions_release(struct ww_teach_solutions *s);
 
-/* ---- Mistakes -----------------------------------------------------------------------------------------------------
- */
+/* ---- Mistakes ---------------------------------------------------------------------------------------------------- */
 
 /* What finds out what a mistake leads to, used by many threads.  compiler NULL: mistakes of kernels that do not compile
  * are not made. */
@@ -52,8 +50,7 @@ enum ww_rc ww_teach_fault(const struct ww_teach_tools *tools, const struct ww_fa
 	struct ww_err *err) WW_MUST_CHECK;
 void ww_teach_fault_release(struct ww_teach_fault *f);
 
-/* ---- Conversations ------------------------------------------------------------------------------------------------
- */
+/* ---- Conversations ----------------------------------------------------------------------------------------------- */
 
 /* Shares of conversations; the rest hands its solution in at once. */
 struct ww_teach_forms {

@@ -107,8 +107,7 @@ template <int N, class T> __device__ __forceinline__ void load_any(const T *p, f
 		v[i] = to_float<T>(p[i]);
 }
 
-/* ---- What a functor's store() reads -------------------------------------------------------------------------------
- */
+/* ---- What a functor's store() reads ------------------------------------------------------------------------------ */
 
 /* store() may read operands (a bias, a residual), and memory takes as long as several stores.  Where several follow
  * each other, a template has all that they read under way before the first: ahead<E, N>, fetch(), then store().  A

@@ -243,8 +243,7 @@ struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct v
 	return attention(pl, n, q, k, v, mask ? masked(pl, mask, q, k) : NULL, causal, scale, group, tiles);
 }
 
-/* ---- Written as products ------------------------------------------------------------------------------------------
- */
+/* ---- Written as products ----------------------------------------------------------------------------------------- */
 
 /* A softmax of scores: the product that they are of, times a scale, and what becomes of it. */
 struct written {

@@ -32,8 +32,7 @@ static double bytes_of(const struct ix *const *size, int rank, int dt)
 
 static double buffer_bytes(const struct buf *b) { return bytes_of(b->size, b->rank, b->dt); }
 
-/* ---- Kernels of ours ----------------------------------------------------------------------------------------------
- */
+/* ---- Kernels of ours --------------------------------------------------------------------------------------------- */
 
 /* How many times its bytes an access costs: neighbours along `lane` that are apart use a part of each sector of 32. */
 static double sectors(struct pl *pl, const struct ix *off, const struct ix_atom *lane, int dt)
@@ -83,8 +82,7 @@ static const struct ix_atom *along(const struct kern *k)
 	return columns < 32 && k->n_row ? k->row[k->n_row - 1] : k->n_col ? k->col[k->n_col - 1] : NULL;
 }
 
-/* ---- Convolutions -------------------------------------------------------------------------------------------------
- */
+/* ---- Convolutions ------------------------------------------------------------------------------------------------ */
 
 /* The part of tiles that `size` fills, where they are of `tile`, or of a smaller power of two. */
 static double filled(const struct ix *size, int64_t least, int64_t tile)
