@@ -79,15 +79,12 @@ static void walk(
 
 static void every_variant(struct walk *w)
 {
-	struct pl_result first, all_last;
-	struct trial t;
+	struct pl_result first, all_last = { 0 };
 	w->n = 0;
 	build(w, NULL, 0, &first);
-	pl_trial_last(&t);
-	build(w, t.knobs, SEARCH_KERNELS, &all_last);
 	if (first.ok) {
-		const struct pl_result *last = all_last.ok && strcmp(all_last.plan_text, first.plan_text) != 0 ? &all_last
-																									   : NULL;
+		const struct pl_result *last = pl_build_last(
+			json_object_get(w->line, "graph"), json_object_get(w->line, "device"), w->target, NULL, &first, &all_last);
 		walk(w, &first, last, 1, 1);
 		walk(w, &first, last, 1, 0.9);
 		walk(w, &first, last, 0, 1);

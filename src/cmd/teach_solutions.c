@@ -114,13 +114,9 @@ enum ww_rc ww_teach_solve(const json_t *graph, const json_t *device, enum ww_tar
 	struct ww_rng *rng, struct ww_teach_solutions *out, struct ww_err *err)
 {
 	WW_AUTO(ww_pl_result_release) struct pl_result first = { 0 }, last = { 0 };
-	struct trial channels_last;
 	ww_pl_build(graph, device, ww_target_name(target), NULL, 0, NULL, &first);
 	if (!first.ok)
 		return WW_OK;
-	pl_trial_last(&channels_last);
-	if (target == WW_TARGET_CUDA)
-		ww_pl_build(graph, device, ww_target_name(target), channels_last.knobs, SEARCH_KERNELS, NULL, &last);
-	int differs = last.ok && strcmp(last.plan_text, first.plan_text) != 0;
-	return search(graph, device, target, &first, differs ? &last : NULL, most, rng, out, err);
+	return search(graph, device, target, &first,
+		pl_build_last(graph, device, ww_target_name(target), NULL, &first, &last), most, rng, out, err);
 }

@@ -135,16 +135,6 @@ static void replay_verdicts(struct replay *r, const struct ww_message *msgs, siz
 	}
 }
 
-/* The build with convolutions channels-last; NULL where that changes nothing. */
-static const struct pl_result *build_last(struct replay *r)
-{
-	struct trial t;
-
-	pl_trial_last(&t);
-	build_trial(r, &t, &r->last);
-	return r->cuda && r->last.ok && strcmp(r->last.plan_text, r->first.plan_text) != 0 ? &r->last : NULL;
-}
-
 /* ---- A model's answer -------------------------------------------------------------------------------------------- */
 
 static const struct ww_message *first_said(const struct ww_message *msgs, size_t n)
@@ -321,7 +311,7 @@ static int planner_next(struct ww_policy *self, const struct ww_ask *ask, struct
 		rc = give_up(out, r.first.why, err);
 		goto out;
 	}
-	const struct pl_result *last = build_last(&r);
+	const struct pl_result *last = pl_build_last(r.graph, r.device, r.target, r.options, &r.first, &r.last);
 	pl_search_init(&r.search, &r.first, last, r.cuda);
 	WW_TRY(take_proposal(p, &r, last, first_said(msgs, n), err));
 	replay_verdicts(&r, msgs, n);
@@ -364,7 +354,7 @@ int ww_planner_explain(const char *how, const struct ww_message *msgs, size_t n,
 	ww_pl_build(r.graph, r.device, r.target, NULL, 0, r.options, &r.first);
 	if (!r.first.ok)
 		goto out;
-	const struct pl_result *last = build_last(&r);
+	const struct pl_result *last = pl_build_last(r.graph, r.device, r.target, r.options, &r.first, &r.last);
 	pl_search_init(&r.search, &r.first, last, r.cuda);
 	WW_TRY(take_proposal(&fresh, &r, last, first_said(msgs, n), err));
 	for (size_t i = 0; i < n && !r.search.done && !explain_trial(&r, device_text, plan_text, out); i++) {

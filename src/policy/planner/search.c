@@ -105,6 +105,15 @@ static int is_form(const struct search *s, const struct coord *c, int kernel, in
 		(s->shape->kern_library[kernel] & OURS_TILED ? 2 : 1) == value;
 }
 
+/* Convolutions run channels-last, everything else by default. */
+static void trial_last(struct trial *t)
+{
+	memset(t, 0, sizeof(*t));
+	for (int i = 0; i < SEARCH_KERNELS; i++)
+		t->knobs[i].last = 1;
+	snprintf(t->text, sizeof(t->text), "try convolutions channels-last");
+}
+
 void pl_search_init(struct search *s, const struct pl_result *shape, const struct pl_result *last, int cuda)
 {
 	memset(s, 0, sizeof(*s));
@@ -114,7 +123,7 @@ void pl_search_init(struct search *s, const struct pl_result *shape, const struc
 	s->best_us = s->top_us = INFINITY;
 	list_coords(s);
 	if (last && last->order_us < 0.95 * shape->order_us) /* closer estimates are a draw */
-		pl_trial_last(&s->now);
+		trial_last(&s->now);
 	s->shape = s->order[s->now.knobs[0].last];
 	snprintf(s->now.text, sizeof(s->now.text), "first version: %d kernel%s, default tiles%s", s->shape->n_kern,
 		s->shape->n_kern == 1 ? "" : "s", s->now.knobs[0].last ? ", convolutions channels-last" : "");
@@ -182,12 +191,17 @@ static int set_fp32(struct trial *t, const struct pl_result *shape)
 	return n;
 }
 
-void pl_trial_last(struct trial *t)
+const struct pl_result *pl_build_last(const json_t *graph, const json_t *device, const char *target,
+	const struct pl_options *options, const struct pl_result *first, struct pl_result *out)
 {
-	memset(t, 0, sizeof(*t));
-	for (int i = 0; i < SEARCH_KERNELS; i++)
-		t->knobs[i].last = 1;
-	snprintf(t->text, sizeof(t->text), "try convolutions channels-last");
+	struct trial t;
+
+	memset(out, 0, sizeof(*out));
+	if (strcmp(target, "cuda"))
+		return NULL;
+	trial_last(&t);
+	ww_pl_build(graph, device, target, t.knobs, SEARCH_KERNELS, options, out);
+	return out->ok && strcmp(out->plan_text, first->plan_text) != 0 ? out : NULL;
 }
 
 /* All convolutions in the other order: another build, whose kernels are others. */
@@ -197,7 +211,7 @@ static void vary_order(struct search *s)
 
 	memset(&s->now, 0, sizeof(s->now));
 	if (last)
-		pl_trial_last(&s->now);
+		trial_last(&s->now);
 	else
 		snprintf(s->now.text, sizeof(s->now.text), "try convolutions in PyTorch's order");
 	if (s->exact)

@@ -37,9 +37,11 @@ struct search {
 	char failure[400];   /* of the last verdict that was not correct */
 };
 
-/* The trial in which convolutions run channels-last, everything else by default. */
-void pl_trial_last(struct trial *t);
-/* last: the build of that trial, or NULL where it is the same; the cheaper of both is the first. */
+/* cuda: the build in which convolutions run channels-last, everything else by default, into out, which is the caller's
+ * to release: out, or NULL where it is none or the same as `first`. */
+const struct pl_result *pl_build_last(const json_t *graph, const json_t *device, const char *target,
+	const struct pl_options *options, const struct pl_result *first, struct pl_result *out);
+/* last: what pl_build_last() gave; the cheaper of both is the first. */
 void pl_search_init(struct search *s, const struct pl_result *shape, const struct pl_result *last, int cuda);
 /* Try a proposal first.  exact: these knobs write it; else it is a trial beside the search, which then begins with them
  * where the proposal is correct, and else as without it. */
