@@ -18,6 +18,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 #include <sys/wait.h>
 
@@ -146,19 +147,51 @@ static void a_full_verdict(void **state)
 	ww_verdict_release(&v);
 }
 
+/* As many processes as processors compute for 0.1 s of processor time each: do others keep them from it? */
+static int others_compute(void)
+{
+	pid_t pids[64];
+	int n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+	uint64_t start = ww_now_ns();
+	n = n > 64 ? 64 : n;
+	for (int i = 0; i < n; i++) {
+		pids[i] = fork();
+		if (pids[i] == 0) {
+			while (clock() < CLOCKS_PER_SEC / 10)
+				;
+			_exit(0);
+		}
+	}
+	for (int i = 0; i < n; i++)
+		waitpid(pids[i], NULL, 0);
+	return ww_seconds_since(start) > 0.12;
+}
+
 /* A kernel that does its work forty times: a few rounds say that it wins nothing.  On a busy machine nothing may be
- * certain. */
+ * certain, and where there are too few rounds without waiting those with waiting count too. */
 static void a_decided_verdict(void **state)
 {
 	struct ww_verdict v;
+	int quick = 0, busy = 0;
 	(void)state;
 	ww_verdict_init(&v);
-	run(slow_kernel, good_plan, WW_JUDGE_DECIDE, &v);
-	assert_int_equal(v.status, WW_STATUS_OK);
-	assert_true(v.reward == 1 && v.draws >= 5 && v.repeats >= 1);
-	assert_true(v.rounds >= 6 && v.checked_calls >= (v.decided ? 3 : 8));
-	assert_true(!v.decided || (!v.disturbed && v.rounds <= 20 && v.speedup[WW_BASE_EAGER].hi < 1 / 0.95));
+	for (int k = 0; k < 3 && !quick; k++) {
+		run(slow_kernel, good_plan, WW_JUDGE_DECIDE, &v);
+		assert_int_equal(v.status, WW_STATUS_OK);
+		assert_true(v.reward == 1 && v.draws >= 5 && v.repeats >= 1);
+		assert_true(v.rounds >= 6 && v.checked_calls >= (v.decided ? 3 : 8));
+		assert_true(!v.decided || (!v.disturbed && v.speedup[WW_BASE_EAGER].hi < 1 / 0.95));
+		quick = v.decided && v.rounds <= 20;
+		busy |= others_compute();
+	}
+	int decided = v.decided, rounds = v.rounds;
 	ww_verdict_release(&v);
+	if (!quick && !busy)
+		fail_msg("decided %d, %d rounds", decided, rounds);
+	if (!quick) {
+		print_message("# skip: others have the processors, so that no few rounds decide\n");
+		skip();
+	}
 }
 
 /* Rates that were measured when the machine was busy accuse nobody: arithmetic is held to what the processor cannot
