@@ -28,7 +28,9 @@
  * Rejected: recognising tasks that collapse by patterns of their graph (there is always another identity, and an honest
  * solution of such a task is no less honest); bounding a kernel's loops from its machine code (not decidable in
  * general). */
-#include "judge/internal.h"
+#include "judge/facts.h"
+#include "judge/own_work.h"
+#include "judge/stages.h"
 
 #include "base/log.h"
 #include "judge/compile/cubin_scan.h"
@@ -38,12 +40,6 @@
 
 static const double NEGLIGIBLE = 0.01;
 
-int ww_library_node(const struct ww_image *m, uint32_t node)
-{
-	uint32_t kind = ww_image_nodes(m)[node].kind;
-	return kind == WW_NODE_GEMM || kind == WW_NODE_CONV;
-}
-
 static double library_flops(const struct ww_image *m)
 {
 	double sum = 0;
@@ -51,16 +47,6 @@ static double library_flops(const struct ww_image *m)
 		if (ww_library_node(m, i))
 			sum += ww_work_of_node(m, i).flops;
 	return sum;
-}
-
-int ww_half_operands(const struct ww_facts *f)
-{
-	int half = 0;
-	for (int i = 0; i < f->n_inputs; i++)
-		half |= f->inputs[i].dtype == WW_F16 || f->inputs[i].dtype == WW_BF16;
-	for (int i = 0; i < f->n_params; i++)
-		half |= f->params[i].dtype == WW_F16 || f->params[i].dtype == WW_BF16;
-	return half;
 }
 
 static double highest_peak(const struct ww_ref_peaks *p)

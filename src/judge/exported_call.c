@@ -1,5 +1,5 @@
 /* exported_call.c - call_us of a plan: the time of the exported operator's call in a fresh process (cuda). */
-#include "judge/internal.h"
+#include "judge/stages.h"
 
 #include "base/time.h"
 

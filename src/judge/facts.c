@@ -11,7 +11,7 @@
  * the lease of that solution's own timing, so that the machine's state is the same for both.  A maximum that can no
  * longer be reached leads to missed flags, never to wrong ones.  No flag depends on the arithmetic peaks (algebra.c).
  */
-#include "judge/internal.h"
+#include "judge/facts.h"
 
 #include "base/json.h"
 #include "base/lock.h"

@@ -12,7 +12,11 @@
  * the next candidate must not pay for it either.
  *
  * Lock order: task lock, then turn, then judge lock. */
-#include "judge/internal.h"
+#include "judge/cache/baselines.h"
+#include "judge/own_work.h"
+#include "judge/room.h"
+#include "judge/spares.h"
+#include "judge/stages.h"
 #include "judge/reasons.h"
 #include "judge/forms/form.h"
 #include "judge/forms/forms.h"
@@ -30,20 +34,6 @@
 #include <string.h>
 
 enum { DIAG_MAX_BYTES = WW_REASONS_MAX_BYTES, FIRST_RUN_LIMIT_S = 30 };
-
-void ww_judge_progress(const struct ww_judge *j, const char *stage)
-{
-	ww_log(WW_LOG_DEBUG, "stage: %s", stage);
-	if (j->opts.progress)
-		j->opts.progress(j->opts.progress_ctx, stage);
-}
-
-enum ww_rc ww_judge_interrupted(const struct ww_judge *j, struct ww_err *err)
-{
-	if (j->opts.interrupted && *j->opts.interrupted)
-		return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
-	return WW_OK;
-}
 
 /* ---- Building ---------------------------------------------------------------------------------------------------- */
 
@@ -345,14 +335,6 @@ static void forget(struct ww_verdict *v, struct ww_str *diag)
 	ww_str_reset(diag);
 }
 
-enum ww_rc ww_judge_turn(struct ww_judge_task *t, enum ww_turn_kind kind, struct ww_err *err)
-{
-	uint64_t start = ww_now_ns();
-	enum ww_rc rc = ww_turn_take(&t->turn, t->judge, t->heavy ? WW_TURN_ALONE : kind, err);
-	t->wait_s += ww_seconds_since(start);
-	return rc;
-}
-
 /* With the task's lock held. */
 static enum ww_rc hold_once(struct ww_judge_task *t, enum ww_turn_kind kind,
 	enum ww_rc (*fn)(void *ctx, struct ww_err *err), void *ctx, struct ww_err *err)
@@ -382,7 +364,7 @@ enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_turn_kind kind,
 		ww_judge_drop_ref(t);
 		rc = hold_once(t, kind, fn, ctx, err);
 	}
-	while (ww_judge_waits_for_room(t, rc)) {
+	while (ww_room_is_worth_waiting(t->judge, rc)) {
 		ww_turn_drop(&t->turn);
 		ww_judge_drop_ref(t);
 		start = ww_now_ns();

@@ -19,7 +19,7 @@
  * processor time all the same, the measurement is disturbed and pays no win.
  *
  * None of this finds every disturbance; timing.c looks at the samples as well. */
-#include "judge/internal.h"
+#include "judge/load.h"
 
 #include "host/lease.h"
 #include "host/machine.h"

@@ -1,6 +1,9 @@
 /* open.c - what a judge and its tasks hold while they are open: processes, memory, facts; and the start of a task's
  * reference worker. */
-#include "judge/internal.h"
+#include "judge/facts.h"
+#include "judge/room.h"
+#include "judge/session.h"
+#include "judge/spares.h"
 #include "judge/cache/graphs.h"
 #include "judge/forms/form.h"
 #include "judge/quiet.h"
@@ -13,7 +16,6 @@
 #include "base/mem.h"
 #include "host/machine.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,22 +146,6 @@ void ww_judge_close(struct ww_judge *j)
 	free(j);
 }
 
-/* Tasks that this process has open on GPUs; of several GPUs together, which errs on the side of trying again. */
-static atomic_int open_on_gpus;
-
-void ww_judge_flush(struct ww_judge_task *t)
-{
-	memset(t->judge->flush, 1, t->judge->flush_bytes);
-	ww_ref_settle(t->ref);
-	if (t->beside)
-		ww_ref_settle(t->beside);
-}
-
-int ww_judge_crowded(const struct ww_judge *j)
-{
-	return j->opts.target == WW_TARGET_CUDA && atomic_load(&open_on_gpus) > 1;
-}
-
 /* ---- Tasks ------------------------------------------------------------------------------------------------------- */
 
 void ww_judge_drop_ref(struct ww_judge_task *t)
@@ -258,11 +244,6 @@ out:
 	return rc;
 }
 
-int ww_judge_waits_for_room(const struct ww_judge_task *t, enum ww_rc rc)
-{
-	return rc == WW_ERR_ROOM && !ww_judge_crowded(t->judge) && ww_room_is_held(t->judge);
-}
-
 /* While a task is opened another may be measured: on cuda the steps that use the GPU wait for that, on cpu all steps
  * do. */
 static enum ww_rc start_first_ref(struct ww_judge_task *t, struct ww_err *err)
@@ -273,7 +254,7 @@ static enum ww_rc start_first_ref(struct ww_judge_task *t, struct ww_err *err)
 		ww_work_begin();
 	double nap_s = 0;
 	enum ww_rc rc = ww_judge_start_ref(t, cpu ? NULL : &turn, err);
-	while (ww_judge_waits_for_room(t, rc)) {
+	while (ww_room_is_worth_waiting(t->judge, rc)) {
 		WW_TRY(ww_room_wait(t->judge, &nap_s, err));
 		rc = ww_judge_start_ref(t, cpu ? NULL : &turn, err);
 	}
@@ -347,8 +328,7 @@ enum ww_rc ww_judge_task_open(
 	t->judge = j;
 	t->ref_cache.fd = -1;
 	t->rule = j->opts.rule;
-	if (j->opts.target == WW_TARGET_CUDA)
-		atomic_fetch_add(&open_on_gpus, 1);
+	ww_room_add_tasks(j, 1);
 	t->degenerate[0] = t->degenerate[1] = -1;
 	pthread_mutex_init(&t->lock, NULL);
 	WW_TRY(ww_task_copy(&t->task, task, err));
@@ -375,8 +355,7 @@ void ww_judge_task_close(struct ww_judge_task *t)
 	ww_judge_drop_ref(t);
 	ww_ref_close(t->beside);
 	ww_ref_cache_close(&t->ref_cache, WW_REF_CACHE_MAX_BYTES);
-	if (t->judge->opts.target == WW_TARGET_CUDA)
-		atomic_fetch_sub(&open_on_gpus, 1);
+	ww_room_add_tasks(t->judge, -1);
 	ww_ref_shapes_release(&t->shapes);
 	json_decref(t->graph);
 	ww_task_release(&t->task);

@@ -26,11 +26,29 @@
  * Rejected: marking the library's results and looking for the marks in the outputs (the 1 above; an honest relu or
  * max-pool moves values too). */
 #include "judge/internal.h"
+#include "judge/own_work.h"
+#include "judge/pytorch.h"
 #include "judge/profile/work.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+int ww_library_node(const struct ww_image *m, uint32_t node)
+{
+	uint32_t kind = ww_image_nodes(m)[node].kind;
+	return kind == WW_NODE_GEMM || kind == WW_NODE_CONV;
+}
+
+int ww_half_operands(const struct ww_facts *f)
+{
+	int half = 0;
+	for (int i = 0; i < f->n_inputs; i++)
+		half |= f->inputs[i].dtype == WW_F16 || f->inputs[i].dtype == WW_BF16;
+	for (int i = 0; i < f->n_params; i++)
+		half |= f->params[i].dtype == WW_F16 || f->params[i].dtype == WW_BF16;
+	return half;
+}
 
 enum kind { MOVE, PRODUCT, ADD, SCALE, RELU, SUM, OWN, KINDS };
 

@@ -14,7 +14,7 @@
  * single changed word always changes the sum, and several cancel with a chance of 2^-64.  The key is new for each
  * judgement and secret, so that no two outputs can be made to agree.  Rejected: a copy of the outputs (twice the
  * memory, and on cuda one more buffer that device code could reach); on cpu a digest made by the runner. */
-#include "judge/internal.h"
+#include "judge/stages.h"
 
 #include "base/rng.h"
 #include "base/time.h"
@@ -32,7 +32,7 @@ struct repeats {
 	size_t map_bytes[WW_MAX_OUTPUTS];
 };
 
-uint64_t ww_digest(uint64_t key, const void *bytes, size_t n)
+static uint64_t digest_of(uint64_t key, const void *bytes, size_t n)
 {
 	const unsigned char *p = bytes;
 	uint64_t sum = 0, w;
@@ -77,7 +77,7 @@ static uint64_t digest_now(const struct ww_session *s, const struct repeats *x)
 	int first = t->facts.n_inputs + t->facts.n_params;
 	uint64_t sum = 0;
 	for (int i = 0; i < t->facts.n_outputs; i++)
-		sum += ww_digest(x->key + (uint64_t)i, x->map[i], t->buffers.b[first + i].bytes);
+		sum += digest_of(x->key + (uint64_t)i, x->map[i], t->buffers.b[first + i].bytes);
 	return sum;
 }
 

@@ -1,4 +1,4 @@
-/* room.c - memory of the device that other processes hold: wait for it.
+/* room.c - memory of the device that other processes and tasks hold: wait for it.
  *
  * Judges that share a device do not know what the others need.  A judgement (or a task that is opened) that finds no
  * memory gives back all that its own task holds, so that two that wait never hold what the other one waits for, and
@@ -8,15 +8,31 @@
  *
  * Rejected: reserving memory in a file (a task's need is not known before it has run); waiting with the task's own
  * memory held (two would wait for each other). */
-#include "judge/internal.h"
+#include "judge/load.h"
+#include "judge/room.h"
 
 #include "base/lock.h"
 #include "base/time.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <time.h>
 
 static const double LONGEST_S = 600, FIRST_NAP_S = 0.5, LAST_NAP_S = 15, LOOK_S = 0.05;
+
+/* Tasks that this process has open on GPUs; of several GPUs together, which errs on the side of trying again. */
+static atomic_int open_on_gpus;
+
+void ww_room_add_tasks(const struct ww_judge *j, int n)
+{
+	if (j->opts.target == WW_TARGET_CUDA)
+		atomic_fetch_add(&open_on_gpus, n);
+}
+
+static int is_crowded(const struct ww_judge *j)
+{
+	return j->opts.target == WW_TARGET_CUDA && atomic_load(&open_on_gpus) > 1;
+}
 
 static double waited_s(struct ww_judge *j)
 {
@@ -24,12 +40,19 @@ static double waited_s(struct ww_judge *j)
 	return j->room_waited_s;
 }
 
-int ww_room_is_held(struct ww_judge *j)
+static int is_held(struct ww_judge *j)
 {
 	if (waited_s(j) >= LONGEST_S)
 		return 0;
 	return j->opts.shared ? j->opts.shared(j->opts.progress_ctx)
 						  : j->opts.target == WW_TARGET_CUDA && ww_load_is_shared(j);
+}
+
+int ww_room_is_others(struct ww_judge *j) { return is_crowded(j) || is_held(j); }
+
+int ww_room_is_worth_waiting(struct ww_judge *j, enum ww_rc rc)
+{
+	return rc == WW_ERR_ROOM && !is_crowded(j) && is_held(j);
 }
 
 enum ww_rc ww_room_wait(struct ww_judge *j, double *nap_s, struct ww_err *err)

@@ -9,7 +9,7 @@
  *
  * The report may contain text of untrusted code: it is bounded, stripped of the tool's decoration, and quoted. A
  * failure in here is no error of the judgement, which is over: it is a line in the diagnostics. */
-#include "judge/internal.h"
+#include "judge/stages.h"
 
 #include "base/fs.h"
 #include "base/tmpdir.h"

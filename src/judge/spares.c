@@ -11,7 +11,7 @@
  *
  * Of the spares, one that has served is taken before one that is new: CUDA's libraries are loaded in it.  One that died
  * while idle is removed here; its death would otherwise be blamed on the next candidate. */
-#include "judge/internal.h"
+#include "judge/spares.h"
 
 #include "base/lock.h"
 

@@ -49,7 +49,10 @@
  * Too good to be true.  floor_us is the time that the bytes which must move need at 1.15 times the measured copy
  * bandwidth, less what the last cache can hold: a time below it is `suspect`.  Arithmetic that cannot have been done in
  * the time is algebra.c's business (`algebraic`, which is allowed).  After either, 20 more calls are checked. */
-#include "judge/internal.h"
+#include "judge/cache/baselines.h"
+#include "judge/facts.h"
+#include "judge/load.h"
+#include "judge/stages.h"
 #include "judge/forms/form.h"
 
 #include "base/log.h"

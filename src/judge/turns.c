@@ -390,3 +390,11 @@ void ww_turn_step(struct ww_turn *t)
 	ww_turn_pause(t);
 	ww_turn_resume(t);
 }
+
+enum ww_rc ww_judge_turn(struct ww_judge_task *t, enum ww_turn_kind kind, struct ww_err *err)
+{
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc = ww_turn_take(&t->turn, t->judge, t->heavy ? WW_TURN_ALONE : kind, err);
+	t->wait_s += ww_seconds_since(start);
+	return rc;
+}

@@ -12,7 +12,7 @@
  *
  * The reference worker decides whether values match, since it holds them; this file decides which draws are compared
  * and what a failure means. */
-#include "judge/internal.h"
+#include "judge/stages.h"
 
 #include "base/time.h"
 

@@ -16,7 +16,7 @@
  * library does the work.  Where the system does not allow sampling, nothing is found.
  *
  * Rejected: following buffers from node to node (every buffer that is passed to a kernel would count as written). */
-#include "judge/internal.h"
+#include "judge/stages.h"
 
 #include "base/log.h"
 #include "base/mem.h"

@@ -10,7 +10,9 @@
  * and which baseline it is.  It holds the samples as JSON, not a summary, because intervals of ratios need them.  One
  * that cannot be read is measured again.  Times that were cut short because the caller has little time, or that were
  * disturbed, serve that caller only. */
-#include "judge/internal.h"
+#include "judge/cache/baselines.h"
+#include "judge/load.h"
+#include "judge/session.h"
 
 #include "base/json.h"
 #include "base/log.h"
@@ -111,7 +113,7 @@ static enum ww_rc cpu_once(struct ww_judge_task *t, enum ww_baseline b, double *
 	uint64_t ns = 0;
 
 	WW_CHECK(ww_ref_arm(t->ref, b, err));
-	ww_judge_flush(t);
+	ww_session_flush(t);
 	WW_CHECK(ww_ref_fire(t->ref, &ns, &t->base_waited_us, err));
 	*us = (double)ns * 1e-3;
 	return WW_OK;

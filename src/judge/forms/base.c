@@ -68,7 +68,7 @@ enum ww_rc ww_form_base_call(struct ww_judge_task *t, enum ww_baseline b, double
 
 	ww_candidate_answer_init(&a);
 	if (t->judge->flush)
-		ww_judge_flush(t);
+		ww_session_flush(t);
 	else
 		WW_TRY(ww_ref_wipe(t->ref, 0, 1, err));
 	WW_TRY(ww_candidate_call(t->form_base[b], CALL_LIMIT_S, &a, &res, err));

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "judge/forms/forms.h"
-#include "judge/internal.h"
+#include "judge/session.h"
 
 /* Compile its extensions, where it has any, in a process without a GPU; *build becomes a memfd with what ww_form_open()
  * needs, or -1. Takes no lock of the task and no lease.  A solution that does not build: *status, and the reason in

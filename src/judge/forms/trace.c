@@ -95,7 +95,7 @@ static enum ww_rc prepare(struct ww_session *s, struct ww_err *err)
 {
 	WW_CHECK(ww_session_prepare(s, WW_RUN_POISON, err));
 	WW_CHECK(ww_session_draw_unchecked(s->t, WW_REF_PARAMS_REDRAW, err));
-	ww_judge_flush(s->t);
+	ww_session_flush(s->t);
 	return WW_OK;
 }
 

@@ -3,7 +3,8 @@
  * Two sources meet by the names of graph nodes: the graph says what each operator must move and compute, the reference
  * worker says what it took (bridge/wwbridge/profile.py).  Operators that cost nothing on the device and move nothing
  * (views) are counted, not listed.  The rows are sorted by time; the order of the graph is in "index". */
-#include "judge/internal.h"
+#include "judge/facts.h"
+#include "judge/session.h"
 #include "judge/profile/profile.h"
 #include "judge/profile/work.h"
 

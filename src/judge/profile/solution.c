@@ -7,7 +7,8 @@
  *
  * The runner is not used again: profiling libraries stay loaded in it.  Correctness is not looked at; the judge does
  * that. */
-#include "judge/internal.h"
+#include "judge/facts.h"
+#include "judge/session.h"
 #include "judge/profile/limit.h"
 #include "judge/profile/profile.h"
 #include "judge/profile/sass.h"

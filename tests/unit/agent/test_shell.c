@@ -11,7 +11,7 @@
 #include "base/fs.h"
 #include "base/time.h"
 #include "host/lease.h"
-#include "judge/internal.h"
+#include "judge/load.h"
 #include "sandbox/sandbox.h"
 
 #include <pthread.h>

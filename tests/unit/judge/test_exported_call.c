@@ -2,7 +2,7 @@
  * leaves none behind, whatever it asks for.  No GPU is needed: a turn is a lock. */
 #include "unit.h"
 
-#include "judge/internal.h"
+#include "judge/stages.h"
 
 #include <math.h>
 #include <string.h>

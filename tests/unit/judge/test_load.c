@@ -5,7 +5,7 @@
 #include "base/fs.h"
 #include "base/time.h"
 #include "host/pause.h"
-#include "judge/internal.h"
+#include "judge/load.h"
 
 #include <signal.h>
 #include <sys/socket.h>

@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "judge/internal.h"
+#include "judge/own_work.h"
 
 #include "image_maker.h"
 

@@ -1,0 +1,112 @@
+/* session.h - one judgement in progress: a candidate that is loaded, called on draws, and compared. */
+#pragma once
+
+#include "judge/internal.h"
+#include "judge/pytorch.h"
+
+/* What holds a candidate and calls it: a runner with a plan (session.c), or a process of another form.  Each function
+ * is its namesake of run/client.h, with `self` in the runner's place; what the candidate does wrong is in *res. */
+struct ww_candidate_ops {
+	enum ww_rc (*prepare)(void *self, unsigned flags, struct ww_run_result *res, struct ww_err *err);
+	enum ww_rc (*go)(void *self, double limit_s, struct ww_run_result *res, struct ww_err *err);
+	enum ww_rc (*guards)(void *self, struct ww_run_result *res, struct ww_err *err);
+	pid_t (*pid)(const void *self);
+	void (*close)(void *self);
+	int by_clock; /* cuda: *res has no device_us; elapsed_ns is compared with whole calls of the baselines */
+};
+
+/* One judgement in progress: the runner holds the candidate, everything is bound. */
+struct ww_session {
+	struct ww_judge_task *t;
+	const struct ww_candidate_ops *ops;
+	void *candidate;          /* the ops' self; the runner where it is a plan */
+	struct ww_runner *runner; /* NULL where it is no plan */
+	const struct ww_image *image;
+	const struct ww_compiled *binary;
+	struct ww_verdict *v;
+	struct ww_str diag;
+	double limit_s;          /* of one run */
+	int calls, contradicted; /* timed ones; those whose events the host's clock contradicts (ww_run_result) */
+	double used_s;           /* cpu: processor time of used_calls calls together */
+	int used_calls;
+	struct ww_seen timed, all;   /* cpu: whose code computed, of a plan of launches and library nodes */
+	double waited_us;            /* cpu: microseconds that the candidate waited for processors in its last call */
+	double witness_us;           /* cuda: the last timed call by the stamps (run/clocks.h); NAN else */
+	int flush;                   /* cpu: the next call starts with cold caches */
+	int brief;                   /* time it for a few seconds only */
+	double wrong, compared;      /* elements of the outputs last compared: beyond the elementwise limit; all */
+	int decide;                  /* time it until its reward is certain */
+	int failed;                  /* v->status says how; nothing more is done */
+	struct ww_session *baseline; /* another solution, timed as the baseline WW_BASE_SOLUTION; NULL: none */
+};
+
+/* cuda: scratch of the plan that lies in memory of PyTorch's process, for ww_session_load(); the session's. */
+struct ww_lent_scratch {
+	struct ww_run_bind bind;
+	int fd;
+};
+
+/* session.c: take a runner and load the plan of s->image into it; give it back. */
+enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binary, struct ww_err *err) WW_MUST_CHECK;
+void ww_session_close(struct ww_session *s);
+/* Put a plan into a runner and bind the task's buffers to it, and on cuda the scratch that PyTorch's process lends. */
+enum ww_rc ww_session_load(const struct ww_judge_task *t, struct ww_runner *r, const struct ww_image *image,
+	const struct ww_compiled *binary, const struct ww_lent_scratch *lent, int n_lent, struct ww_run_result *res,
+	struct ww_err *err) WW_MUST_CHECK;
+
+/* session_calls.c */
+/* Poison outputs and scratch (enum ww_run_prepare), then run once.  A result other than OK goes into the verdict and
+ * sets s->failed.  Where a call is timed, the inputs are drawn between the two: what a cpu runner can see before its
+ * clock starts, it can work on before its clock starts. */
+enum ww_rc ww_session_prepare(struct ww_session *s, unsigned prepare, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
+/* Prepare and run, for calls that are not timed. */
+enum ww_rc ww_session_run(
+	struct ww_session *s, unsigned prepare, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
+/* cuda: repeats, or digests alone, by the runner. */
+enum ww_rc ww_session_repeat(
+	struct ww_session *s, const struct ww_run_repeat *q, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
+/* Before a timed call of either side on the cpu target: the caches hold nothing of the task's, and PyTorch's threads
+ * sleep, which spin for milliseconds behind what the reference worker computed last. */
+void ww_session_flush(struct ww_judge_task *t);
+void ww_session_fail(struct ww_session *s, enum ww_status status, const char *fmt, ...) WW_PRINTF(3, 4);
+/* Runner results in words and status. */
+void ww_session_fail_run(struct ww_session *s, const struct ww_run_result *res, const char *stage);
+
+/* How a draw differs from the task's own. */
+struct ww_variant {
+	double scale, shift;
+	enum ww_ref_params params;
+	const char *name; /* in diagnostics */
+};
+
+/* session_draws.c: a secret seed, or the next of the stream of a public one. */
+uint64_t ww_session_seed(struct ww_judge_task *t);
+/* A draw that a candidate's outputs may be compared on; it may come from the task's pool. */
+enum ww_rc ww_session_draw(
+	struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params, struct ww_err *err) WW_MUST_CHECK;
+/* A draw on which nothing will be compared: always new. */
+enum ww_rc ww_session_draw_unchecked(
+	struct ww_judge_task *t, enum ww_ref_params params, struct ww_err *err) WW_MUST_CHECK;
+/* References of the current draw, then compare the outputs; a mismatch goes into the verdict and sets s->failed. `when`
+ * names the draw in diagnostics.  With `finite`, references that are not finite are not compared with and set it to 0.
+ */
+enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite, struct ww_err *err) WW_MUST_CHECK;
+/* The same; where the outputs are right the next draw is made, as ww_session_draw() would, by the same request to the
+ * reference worker.  *drawn: it was. */
+enum ww_rc ww_session_check_draw(struct ww_session *s, const char *when, int *finite, const struct ww_variant *next,
+	int *drawn, struct ww_err *err) WW_MUST_CHECK;
+
+/* session_pytorch.c: a session of a plan that leaves operators to PyTorch becomes one of both processes.  cpu: when its
+ * runner has loaded the plan; cuda: before. */
+enum ww_rc ww_pytorch_open(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
+/* cuda: its scratch in PyTorch's memory, for ww_session_load(); the session's. */
+const struct ww_lent_scratch *ww_pytorch_lent(const struct ww_session *s, int *n);
+/* cuda: one repeat of the current draw, and the digest of its outputs or, with run = 0, of those that lie there. */
+enum ww_rc ww_pytorch_digest(
+	struct ww_session *s, int run, uint64_t key, uint64_t *digest, struct ww_err *err) WW_MUST_CHECK;
+/* Where it did: what of the time of its calls so far was PyTorch's. */
+double ww_pytorch_share(const struct ww_session *s);
+enum { WW_PYTORCH_TIMED = 64 };
+/* One call in which the nodes that PyTorch runs are timed: us[i] of the i-th of the first WW_PYTORCH_TIMED. */
+enum ww_rc ww_pytorch_times(struct ww_session *s, double *us, struct ww_err *err) WW_MUST_CHECK;

@@ -1,0 +1,113 @@
+/* session_draws.c - draws of a task's inputs, and what a candidate wrote compared with the references of one. */
+#include "judge/room.h"
+#include "judge/session.h"
+#include "judge/reasons.h"
+
+#include "base/rng.h"
+#include "base/time.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+uint64_t ww_session_seed(struct ww_judge_task *t)
+{
+	struct ww_rng g;
+	if (!t->judge->opts.seed)
+		return ww_rng_secret();
+	ww_rng_init(&g, t->judge->opts.seed, t->draw_counter++);
+	return ww_rng_u64(&g) >> 1;
+}
+
+static enum ww_rc draw(struct ww_judge_task *t, const struct ww_ref_draw *d, struct ww_err *err)
+{
+	ww_turn_step(&t->turn);
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc = ww_ref_draw(t->ref, d, err);
+	t->drawn_seed = d->seed;
+	t->reference_s += ww_seconds_since(start);
+	t->spent.draw += ww_seconds_since(start);
+	return rc;
+}
+
+static struct ww_ref_draw pooled(struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params)
+{
+	struct ww_ref_draw d = { ww_pool_next(t->pool, scale, shift, params), scale, shift, params, 1, t->rule,
+		ww_pool_keeps_values(t->pool) };
+	if (!d.seed) {
+		d.seed = ww_session_seed(t);
+		d.keep = 0;
+	}
+	return d;
+}
+
+enum ww_rc ww_session_draw(
+	struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params, struct ww_err *err)
+{
+	const struct ww_ref_draw d = pooled(t, scale, shift, params);
+	return draw(t, &d, err);
+}
+
+enum ww_rc ww_session_draw_unchecked(struct ww_judge_task *t, enum ww_ref_params params, struct ww_err *err)
+{
+	struct ww_ref_draw d = { ww_session_seed(t), 1, 0, params, 0, t->rule, 0 };
+	return draw(t, &d, err);
+}
+
+static double worse(double a, double b) { return isnan(a) ? b : isnan(b) ? a : a > b ? a : b; }
+
+enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite, struct ww_err *err)
+{
+	int ignored;
+	return ww_session_check_draw(s, when, finite, NULL, &ignored, err);
+}
+
+enum ww_rc ww_session_check_draw(
+	struct ww_session *s, const char *when, int *finite, const struct ww_variant *next, int *drawn, struct ww_err *err)
+{
+	struct ww_judge_task *t = s->t;
+	struct ww_ref_compare *c = calloc(1, sizeof(*c));
+	struct ww_ref_draw d;
+	struct ww_run_result res;
+	enum ww_rc rc;
+
+	*drawn = 0;
+	if (!c)
+		return ww_nomem(err);
+	if (next)
+		d = pooled(t, next->scale, next->shift, next->params);
+	ww_turn_step(&t->turn);
+	uint64_t start = ww_now_ns();
+	WW_TRY(ww_ref_compare(t->ref, t->rule, finite != NULL, next ? &d : NULL, c, err));
+	*drawn = c->drawn;
+	if (c->drawn)
+		t->drawn_seed = d.seed;
+	if (finite)
+		*finite = c->finite;
+	if (!c->fp64 && ww_room_is_others(t->judge))
+		WW_TRY(ww_err_set(err, WW_ERR_ROOM, "the device's memory has no room for the fp64 reference beside others"));
+	s->wrong = s->compared = 0;
+	for (int i = 0; i < c->n_outputs; i++) {
+		s->wrong += (double)c->outputs[i].violations;
+		s->compared += (double)c->outputs[i].numel;
+		s->v->err_rel = worse(s->v->err_rel, c->outputs[i].err_rel);
+		s->v->err_abs = worse(s->v->err_abs, c->outputs[i].err_abs);
+	}
+	for (int i = 0; !c->pass && i < c->n_outputs; i++) {
+		if (c->outputs[i].pass)
+			continue;
+		ww_reason_diff(&c->outputs[i], i, when, &s->diag);
+		s->v->status = WW_STATUS_MISMATCH;
+		s->v->correct = 0;
+		s->failed = 1;
+	}
+	WW_BUG(!c->pass && !s->failed);
+	if (!s->failed) {
+		WW_TRY(s->ops->guards(s->candidate, &res, err));
+		ww_session_fail_run(s, &res, when);
+	}
+out:
+	t->reference_s += ww_seconds_since(start);
+	t->spent.compare += ww_seconds_since(start);
+	free(c);
+	return rc;
+}
