@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARENA_MAX = 1 << 30, MAX_TEXT = 1 << 20, MAX_BY_PYTORCH = 256 };
+enum { MAX_BY_PYTORCH = 256 };
 
 /* Operators that are left to PyTorch, and the one that the last build failed at ("": none). */
 struct by_pytorch {
@@ -14,87 +14,6 @@ struct by_pytorch {
 	int n;
 	char blame[sizeof(((struct pl *)0)->blame)];
 };
-
-void pl_fail(struct pl *pl, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(pl->why, sizeof(pl->why), fmt, ap);
-	va_end(ap);
-	longjmp(pl->bail, 1);
-}
-
-void *pl_alloc(struct pl *pl, size_t bytes)
-{
-	void *p = ww_arena_alloc(&pl->arena, bytes);
-
-	if (!p)
-		pl_fail(pl, "the graph needs more than %d MiB to plan", ARENA_MAX >> 20);
-	return p;
-}
-
-struct ww_str pl_text(struct pl *pl) { return (struct ww_str)WW_STR_IN(&pl->arena, MAX_TEXT); }
-
-const char *pl_vfmt(struct pl *pl, const char *fmt, va_list ap)
-{
-	char small[256], *p;
-	va_list again;
-	int n;
-
-	va_copy(again, ap);
-	n = vsnprintf(small, sizeof(small), fmt, ap);
-	p = pl_alloc(pl, (size_t)n + 1);
-	if (n < (int)sizeof(small))
-		memcpy(p, small, (size_t)n + 1);
-	else
-		vsnprintf(p, (size_t)n + 1, fmt, again);
-	va_end(again);
-	return p;
-}
-
-const char *pl_fmt(struct pl *pl, const char *fmt, ...)
-{
-	const char *r;
-	va_list ap;
-
-	va_start(ap, fmt);
-	r = pl_vfmt(pl, fmt, ap);
-	va_end(ap);
-	return r;
-}
-
-void pl_guard_eq(struct pl *pl, const struct ix *a, const struct ix *b, const char *what)
-{
-	const char *text;
-
-	if (ix_same(a, b))
-		return;
-	if (ix_num(a) != ix_num(b))
-		pl_fail(pl, "%s differ: %lld and %lld", what, (long long)ix_num(a), (long long)ix_num(b));
-	text = pl_fmt(pl, "\tWW_EQUAL(%s, %s);\n", ix_text(pl, a), ix_text(pl, b));
-	if (!strstr(pl->guards.p, text))
-		ww_str_adds(&pl->guards, text);
-	ix_unite(pl, a, b);
-}
-
-const struct knobs *pl_knobs(struct pl *pl, int kernel)
-{
-	static const struct knobs none, last = { .last = 1 };
-
-	if (pl->knobs && kernel < pl->n_knobs)
-		return &pl->knobs[kernel];
-	return pl_all_last(pl) ? &last : &none;
-}
-
-int pl_all_plain(const struct pl *pl) { return pl->n_knobs && pl->knobs && pl->knobs[pl->n_knobs - 1].plain; }
-
-int pl_all_last(const struct pl *pl) { return pl->n_knobs && pl->knobs && pl->knobs[pl->n_knobs - 1].last; }
-
-int pl_overlap(const struct pl *pl)
-{
-	return pl->target == WW_TARGET_CUDA && pl->n_knobs && pl->knobs && pl->knobs[pl->n_knobs - 1].overlap;
-}
 
 /* Is a launch behind another, on a device that lets it begin before the other has ended? */
 static int can_overlap(const struct pl *pl)
@@ -161,7 +80,7 @@ static void build_once(const json_t *graph, const json_t *device, const char *ta
 		snprintf(out->why, sizeof(out->why), "out of memory");
 		return;
 	}
-	ww_arena_init(&pl->arena, ARENA_MAX);
+	ww_arena_init(&pl->arena, PL_ARENA_BYTES);
 	pl->guards = pl->dev_text = pl->plan_text = pl_text(pl);
 	pl->target = !strcmp(target, "cuda") ? WW_TARGET_CUDA : WW_TARGET_CPU;
 	pl->knobs = knobs;

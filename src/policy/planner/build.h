@@ -16,6 +16,7 @@
 #include <ww/plan.h>
 
 enum {
+	PL_ARENA_BYTES = 1 << 30,
 	PL_MAX_RANK = 10,
 	PL_MAX_ARGS = 4,
 	PL_MAX_BUFS = 4096,
@@ -85,6 +86,7 @@ struct pl {
 	char blame[128]; /* where a build fails at an operator: its name */
 };
 
+/* ---- state.c */
 void pl_fail(struct pl *pl, const char *fmt, ...) __attribute__((noreturn)) WW_PRINTF(2, 3);
 void *pl_alloc(struct pl *pl, size_t bytes);
 /* An empty string in the build's arena, as long as a solution may be. */
