@@ -1,4 +1,4 @@
-/* outlines.h - outlines of tasks (task/outline.h) with a cache.  Internal to src/synth.
+/* outlines.h - outlines of tasks (task/outline.h) with a cache, for src/synth and src/teach.
  *
  * An outline is a function of the task's text, of PyTorch and of the bridge, and takes 0.3 to 20 s to make.  The store
  * keeps it by these three, so that the sets that tasks are compared with are traced once, not once a run.

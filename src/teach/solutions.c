@@ -1,11 +1,11 @@
-/* teach_solutions.c - solutions that the planner's search may try.
+/* solutions.c - solutions that the planner's search may try.
  *
  * The search is led by verdicts, so it is given some: each trial is correct, and as fast as a draw says.  A trial in
  * four is faster than the best before it, so what follows varies that one, and solutions differ in several knobs.  Only
  * the trials that are drawn are built, since a search is fed without texts. */
 #include "base/mem.h"
 #include "base/target.h"
-#include "cmd/teach.h"
+#include "teach/teach.h"
 #include "policy/planner/proposal.h"
 
 #include <stdlib.h>

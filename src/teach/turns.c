@@ -1,11 +1,11 @@
-/* teach_turns.c - conversations about a task, from its solutions.
+/* turns.c - conversations about a task, from its solutions.
  *
  * What verify says of a correct solution is drawn, since nothing is timed here: a time, and how much slower PyTorch and
  * torch.compile are.  A solution that is replaced is the slower one, so what is learnt is when to go on, not by which
  * text. */
 #include "agent/tools.h"
 #include "base/target.h"
-#include "cmd/teach.h"
+#include "teach/teach.h"
 #include "judge/solution.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* teach_faults.c - mistakes of the kinds that a small policy makes, and what verify says about them.
+/* faults.c - mistakes of the kinds that a small policy makes, and what verify says about them.
  *
  * A mistake is a word of a solution in place of another: a size, a name, a number or a type that stands elsewhere in
  * the file, a name that is nowhere, a bracket or a statement that is missing.  What it leads to in plan.c, and what
@@ -9,7 +9,7 @@
  * How often each kind is made is how often the shipped policy made it on held-out tasks (bench/results/nano.md). */
 #include "agent/tools.h"
 #include "base/mem.h"
-#include "cmd/teach.h"
+#include "teach/teach.h"
 #include "judge/reasons.h"
 #include "judge/run/proto.h"
 

@@ -1,0 +1,329 @@
+/* corpus.c - a corpus from the tasks of a set (corpus.h).
+ *
+ * Each thread has a confined worker for the traces.  A trace computes no values and a solution takes some ms, so a
+ * corpus of thousands of tasks is made in minutes.  Lines are in the order of the rows. */
+#include "teach/corpus.h"
+
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/target.h"
+#include "store/store.h"
+#include "synth/outlines.h"
+#include "task/held_out.h"
+#include "task/set.h"
+#include "task/signature.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_JOBS = 256, LINE_MAX_BYTES = 32 << 20 };
+
+struct corpus {
+	const struct ww_corpus_opts *o;
+	struct ww_teacher teacher;
+	struct ww_held_out *held;
+	struct ww_store *store;
+	struct ww_set *set;
+	FILE *out;
+	pthread_mutex_t lock; /* protects set, out and the members below */
+	pthread_cond_t written;
+	int over;            /* no row is left, or one failed */
+	int64_t taken, done; /* rows */
+	struct ww_corpus_counts counts;
+	struct ww_err err; /* the first one */
+};
+
+static void show(const struct corpus *c, const char *stage)
+{
+	if (c->o->progress)
+		c->o->progress(c->o->context, stage);
+}
+
+/* ---- A line ------------------------------------------------------------------------------------------------------ */
+
+/* The conversations about one task. */
+struct dialogue {
+	const struct ww_task *task;
+	const json_t *graph;
+	const char *signature;
+	char *user;
+	struct ww_ref_shapes shapes;
+	struct ww_facts facts; /* over shapes */
+	struct ww_teach_solutions solutions;
+	struct ww_rng rng;
+	struct ww_str *out;
+	int n; /* conversations */
+};
+
+static void dialogue_release(struct dialogue *d)
+{
+	free(d->user);
+	ww_ref_shapes_release(&d->shapes);
+	ww_teach_solutions_release(&d->solutions);
+}
+
+static enum ww_rc take_facts(struct dialogue *d, const json_t *device, enum ww_target target, struct ww_err *err)
+{
+	struct ww_ref_shapes *s = &d->shapes;
+	json_auto_t *inspect = json_pack("{s:O, s:O}", "device", device, "graph", (json_t *)(uintptr_t)d->graph);
+	WW_CHECK(ww_ref_shapes(d->graph, s, err));
+	d->facts = (struct ww_facts){ .inputs = s->inputs,
+		.params = s->params,
+		.outputs = s->outputs,
+		.n_inputs = s->n_inputs,
+		.n_params = s->n_params,
+		.n_outputs = s->n_outputs,
+		.scalars = s->scalars,
+		.n_scalars = s->n_scalars };
+	ww_ref_device(device, target, &d->facts.device);
+	d->user = ww_compact_task(inspect);
+	return d->user ? WW_OK : ww_nomem(err);
+}
+
+static enum ww_rc add_line(struct dialogue *d, json_t *messages, enum ww_target target, struct ww_err *err)
+{
+	json_auto_t *o = json_pack("{s:O, s:s, s:s, s:s, s:s, s:s}", "messages", messages, "task", d->task->path, "task_id",
+		d->task->id, "task_signature", d->signature, "target", ww_target_name(target), "policy", "planner");
+	if (!o)
+		return ww_nomem(err);
+	ww_json_add(d->out, o);
+	ww_str_addc(d->out, '\n');
+	d->n++;
+	return WW_OK;
+}
+
+static enum ww_rc conversations(
+	const struct corpus *c, const json_t *device, struct dialogue *d, enum ww_corpus_row *outcome, struct ww_err *err)
+{
+	const enum ww_target target = c->teacher.prompt.target;
+	*outcome = WW_CORPUS_NO_SOLUTION;
+	ww_rng_init(&d->rng, c->o->seed, ww_hash_fnv(d->task->id, strlen(d->task->id)));
+	WW_CHECK(ww_teach_solve(d->graph, device, target, c->o->solutions, &d->rng, &d->solutions, err));
+	if (!d->solutions.n)
+		return WW_OK;
+	WW_CHECK(take_facts(d, device, target, err));
+	for (int i = 0; i < d->solutions.n; i++) {
+		json_auto_t *messages = NULL;
+		WW_CHECK(ww_teach_messages(&c->teacher, d->user, &d->facts, &d->solutions, i, &d->rng, &messages, err));
+		if (messages)
+			WW_CHECK(add_line(d, messages, target, err));
+	}
+	*outcome = d->n && !d->out->cut ? WW_CORPUS_WRITTEN : WW_CORPUS_TOO_LONG;
+	return WW_OK;
+}
+
+static enum ww_rc add_task(struct corpus *c, struct ww_outliner *worker, const json_t *device,
+	const struct ww_task *task, struct ww_str *line, int *n, enum ww_corpus_row *outcome, struct ww_err *err)
+{
+	WW_AUTO(ww_outline_release) struct ww_outline o = { .body = NULL };
+	WW_AUTO(ww_signature_release) struct ww_signature s = { .operators = NULL };
+	WW_CHECK(ww_synth_graph(c->store, worker, task, &o, err));
+	*outcome = WW_CORPUS_NO_GRAPH;
+	if (!o.graph || ww_task_signature(o.graph, &s, err) != WW_OK)
+		return WW_OK;
+	*outcome = WW_CORPUS_HELD_OUT;
+	if (c->held && ww_held_out_find(c->held, s.text, task->id))
+		return WW_OK;
+	WW_AUTO(dialogue_release) struct dialogue d = { .task = task, .graph = o.graph, .signature = s.text, .out = line };
+	enum ww_rc rc = conversations(c, device, &d, outcome, err);
+	*n = d.n;
+	return rc;
+}
+
+/* ---- The set ----------------------------------------------------------------------------------------------------- */
+
+/* The next row of the split train; in a set without splits every row counts.  0: no row is left.  The lock is held. */
+static int take_row(
+	struct corpus *c, struct ww_task *task, int64_t *number, enum ww_corpus_row *outcome, struct ww_err *err)
+{
+	const struct ww_set_row *row = NULL;
+	enum ww_rc rc = WW_OK;
+	memset(task, 0, sizeof(*task));
+	*outcome = WW_CORPUS_WRITTEN;
+	while (!c->over && (rc = ww_set_next(c->set, &row, err)) == WW_OK && row && !row->problem &&
+		strcmp(ww_json_str(row->fields, "split", "train"), "train"))
+		;
+	if (rc != WW_OK)
+		c->err = *err;
+	c->over |= rc != WW_OK || !row;
+	if (c->over)
+		return 0;
+	*number = c->taken++;
+	if (row->problem || ww_set_task(c->set, row, task, err) != WW_OK)
+		*outcome = WW_CORPUS_BROKEN;
+	return 1;
+}
+
+/* Wait until the lines of all rows before this one are written, then write its own.  The lock is held. */
+static void write_in_order(
+	struct corpus *c, int64_t number, enum ww_corpus_row outcome, const struct ww_str *line, int n)
+{
+	char stage[64];
+	while (c->done < number && !(*c->o->interrupted || c->err.rc != WW_OK))
+		pthread_cond_wait(&c->written, &c->lock);
+	if (c->done == number && outcome == WW_CORPUS_WRITTEN && fwrite(line->p, 1, line->len, c->out) != line->len &&
+		!c->over) {
+		c->over = 1;
+		(void)!ww_err_errno(&c->err, WW_ERR_IO, "cannot write");
+	}
+	c->counts.rows[outcome]++;
+	c->counts.conversations += outcome == WW_CORPUS_WRITTEN ? n : 0;
+	c->done = number + 1;
+	snprintf(stage, sizeof(stage), "writing solutions: %lld rows", (long long)c->done);
+	show(c, stage);
+	pthread_cond_broadcast(&c->written);
+}
+
+static enum ww_rc rows(struct corpus *c, struct ww_outliner *worker, const json_t *device, struct ww_err *err)
+{
+	struct ww_task task;
+	enum ww_corpus_row outcome;
+	enum ww_rc rc = WW_OK;
+	for (int64_t number; rc == WW_OK; ww_task_release(&task)) {
+		ww_auto_str line = WW_STR_INIT(LINE_MAX_BYTES);
+		int n = 0;
+		pthread_mutex_lock(&c->lock);
+		int more = take_row(c, &task, &number, &outcome, err);
+		pthread_mutex_unlock(&c->lock);
+		if (!more)
+			break;
+		if (outcome == WW_CORPUS_WRITTEN)
+			rc = add_task(c, worker, device, &task, &line, &n, &outcome, err);
+		if (rc != WW_OK)
+			continue;
+		pthread_mutex_lock(&c->lock);
+		write_in_order(c, number, outcome, &line, n);
+		pthread_mutex_unlock(&c->lock);
+	}
+	return rc;
+}
+
+static void *work(void *context)
+{
+	struct corpus *c = context;
+	struct ww_outliner *worker = NULL;
+	struct ww_err err = WW_ERR_INIT;
+	char real[PATH_MAX];
+	pthread_mutex_lock(&c->lock);
+	json_auto_t *device = json_deep_copy(c->o->device); /* jansson counts references without a lock */
+	pthread_mutex_unlock(&c->lock);
+	enum ww_rc rc = device ? ww_outliner_new(&worker,
+								 &(struct ww_outline_opts){ .max_s = c->o->max_s,
+									 .graph_only = 1,
+									 .roots = ww_set_folder(c->o->set, real),
+									 .interrupted = c->o->interrupted },
+								 &err)
+						   : ww_nomem(&err);
+	if (rc == WW_OK)
+		rc = rows(c, worker, device, &err);
+	pthread_mutex_lock(&c->lock);
+	if (rc != WW_OK) {
+		c->over = 1;
+		c->err = c->err.rc == WW_OK ? err : c->err;
+	}
+	pthread_cond_broadcast(&c->written);
+	pthread_mutex_unlock(&c->lock);
+	ww_outliner_free(worker);
+	return NULL;
+}
+
+static enum ww_rc all_rows(struct corpus *c, struct ww_err *err)
+{
+	pthread_t threads[MAX_JOBS];
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	int want = c->o->jobs > 0 ? c->o->jobs : processors > 0 ? (int)processors : 1, n = 0;
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->written, NULL);
+	while (n < want && n < MAX_JOBS && !pthread_create(&threads[n], NULL, work, c))
+		n++;
+	for (int i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+	pthread_cond_destroy(&c->written);
+	pthread_mutex_destroy(&c->lock);
+	if (!n)
+		return ww_err_set(err, WW_ERR_SYSTEM, "cannot start a thread");
+	*err = c->err.rc != WW_OK ? c->err : *err;
+	return c->err.rc;
+}
+
+/* ---- Entry point ------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc open_held_out(struct corpus *c, struct ww_err *err)
+{
+	ww_auto_free char *list = strdup(c->o->against);
+	if (!list)
+		return ww_nomem(err);
+	for (char *p = list; (p = strchr(p, ':'));) /* ww_held_out_open() takes commas */
+		*p++ = ',';
+	show(c, "reading the held-out sets");
+	return ww_held_out_open(&c->held, list, c->o->interrupted, err);
+}
+
+/* Builder and compiler, where a share of the conversations has mistakes. */
+static enum ww_rc open_tools(struct corpus *c, struct ww_err *err)
+{
+	struct ww_teach_tools *tools = &c->teacher.tools;
+	struct ww_device device;
+	struct ww_err missing = WW_ERR_INIT;
+	if (c->teacher.forms.mended <= 0)
+		return WW_OK;
+	ww_ref_device(c->o->device, c->teacher.prompt.target, &device);
+	const struct ww_compiler_opts o = {
+		.target = c->teacher.prompt.target, .cc = device.cc, .interrupted = c->o->interrupted
+	};
+	WW_CHECK(ww_builder_open(&tools->builder, err));
+	enum ww_rc rc = ww_compiler_open(&tools->compiler, &o, &missing);
+	if (rc != WW_OK && rc != WW_ERR_MISSING)
+		*err = missing;
+	if (rc == WW_ERR_MISSING)
+		ww_log(WW_LOG_WARN, "no mistakes that keep kernels from compiling: %s", missing.msg);
+	return rc == WW_ERR_MISSING ? WW_OK : rc;
+}
+
+static enum ww_rc write_corpus(struct corpus *c, const char *path, struct ww_err *err)
+{
+	const struct ww_set_opts keep_broken = { 1, c->o->interrupted };
+	ww_auto_free char *part = NULL;
+	enum ww_rc rc = WW_OK;
+	if (asprintf(&part, "%s.part", path) < 0)
+		return ww_nomem(err);
+	WW_CHECK(open_tools(c, err));
+	if (c->o->against)
+		WW_CHECK(open_held_out(c, err));
+	WW_CHECK(ww_store_open(&c->store, NULL, err));
+	WW_CHECK(ww_set_open(&c->set, c->o->set, &keep_broken, err));
+	if (!(c->out = fopen(part, "we")))
+		return ww_err_errno(err, WW_ERR_IO, "cannot write %s", part);
+	rc = all_rows(c, err);
+	if (rc == WW_OK && *c->o->interrupted)
+		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+	if (fclose(c->out) && rc == WW_OK)
+		rc = ww_err_errno(err, WW_ERR_IO, "cannot write %s", part);
+	if (rc == WW_OK && rename(part, path))
+		rc = ww_err_errno(err, WW_ERR_IO, "cannot rename %s", part);
+	if (rc != WW_OK)
+		unlink(part);
+	return rc;
+}
+
+enum ww_rc ww_corpus_write(
+	const char *path, const struct ww_corpus_opts *o, struct ww_corpus_counts *counts, struct ww_err *err)
+{
+	struct corpus c = {
+		.o = o, .teacher = { .prompt = o->prompt, .forms = o->forms, .longest = o->longest }, .err = WW_ERR_INIT
+	};
+	enum ww_rc rc = write_corpus(&c, path, err);
+	ww_builder_close(c.teacher.tools.builder);
+	ww_compiler_close(c.teacher.tools.compiler);
+	ww_held_out_free(c.held);
+	ww_store_close(c.store);
+	ww_set_close(c.set);
+	*counts = c.counts;
+	return rc;
+}
