@@ -2,10 +2,10 @@
 #pragma once
 
 #include "agent/agent.h"
+#include "agent/rundir.h"
 #include "base/opt.h"
 #include "cmd/judging.h"
 #include "cmd/model_opts.h"
-#include "cmd/rundir.h"
 
 #include <jansson.h>
 

@@ -3,6 +3,7 @@
  * One process evaluates all problems: a job of the batch (judge/batch.h) opens a task and runs its whole episode, so
  * the problems overlap: while one is timed, others import PyTorch, are compiled, or wait for a model.  A problem's line
  * is written when it has ended (eval/run.h); the same command goes on from there. */
+#include "agent/rundir.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/lock.h"
@@ -12,7 +13,6 @@
 #include "cmd/cmd.h"
 #include "cmd/eval_problem.h"
 #include "cmd/progress.h"
-#include "cmd/rundir.h"
 #include "eval/summary.h"
 #include "host/machine.h"
 

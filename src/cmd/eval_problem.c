@@ -1,12 +1,12 @@
 #include "cmd/eval_problem.h"
 
 #include "agent/parallel.h"
+#include "agent/rundir.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/lock.h"
 #include "base/target.h"
 #include "base/time.h"
-#include "cmd/rundir.h"
 #include "eval/summary.h"
 #include "judge/profile/profile.h"
 #include "policy/policy.h"

@@ -5,18 +5,18 @@
  * found, and the same command with the same -o goes on from there.
  */
 #include "agent/parallel.h"
+#include "agent/rundir.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/target.h"
 #include "base/time.h"
 #include "cmd/agent_opts.h"
 #include "cmd/cmd.h"
-#include "cmd/explain.h"
-#include "host/machine.h"
 #include "cmd/progress.h"
-#include "cmd/rundir.h"
 #include "cmd/summary.h"
+#include "host/machine.h"
 #include "judge/batch.h"
+#include "judge/profile/explain.h"
 #include "judge/solution.h"
 #include "policy/policy.h"
 #include "task/ref.h"
@@ -72,7 +72,7 @@ struct run {
 	struct ww_agent_result result;
 	struct ww_agent_result *parallel; /* n of them, where n > 1 */
 	struct ww_summary summary;
-	json_t *explained; /* cmd/explain.h; NULL: not asked for, and not slower than eager */
+	json_t *explained; /* judge/profile/explain.h; NULL: not asked for, and not slower than eager */
 	char *last_text;
 };
 
@@ -377,9 +377,13 @@ static void print_summary(struct run *r)
 	struct ww_summary *s = &r->summary;
 	ww_auto_str text = WW_STR_INIT(1 << 20);
 	char verdict[PATH_MAX];
-	struct ww_err ignored;
+	struct ww_err ignored, why = WW_ERR_INIT;
 	take_last_text(r);
-	s->has_report = ww_rundir_write_report(r->dir.path);
+	s->has_report = ww_rundir_write_report(r->dir.path, &why) == WW_OK;
+	if (!s->has_report) {
+		ww_err_wrap(&why, "report.html was not written");
+		(void)ww_cmd_say(&why);
+	}
 	s->has_verdict = ww_fs_join(verdict, r->dir.path, "verdict.json", &ignored) == WW_OK && ww_fs_is_file(verdict);
 	s->task = r->task.name;
 	s->target = ww_target_name(r->target);

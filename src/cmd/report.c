@@ -1,8 +1,8 @@
 /* report.c - `warpwright report`: a run of `optimize`, or runs of `eval` or of `train` side by side, as one HTML page.
  */
+#include "agent/rundir.h"
 #include "base/fs.h"
 #include "cmd/cmd.h"
-#include "cmd/rundir.h"
 #include "eval/page.h"
 #include "train/report.h"
 

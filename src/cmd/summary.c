@@ -1,7 +1,7 @@
 #include "cmd/summary.h"
 
 #include "base/json.h"
-#include "cmd/explain.h"
+#include "judge/profile/explain.h"
 
 #include <math.h>
 #include <string.h>

@@ -15,7 +15,7 @@ struct ww_summary {
 	const char *task, *target, *device, *rule, *policy, *dir;
 	const struct ww_agent_result *result;
 	unsigned baselines;      /* of the run: bit per enum ww_baseline */
-	const json_t *explained; /* cmd/explain.h; NULL: there is none */
+	const json_t *explained; /* judge/profile/explain.h; NULL: there is none */
 	int explain;             /* print all of it */
 	const char *last_text;   /* the policy's last message, printed where no solution is correct; may be NULL */
 	struct ww_summary_export exports[WW_EXPORT_COUNT];

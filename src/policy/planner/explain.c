@@ -4,8 +4,8 @@
  *     {"kernels": [{"kernel", "what", "nodes": [...], "same_as": null | "k0", "library", "why", "schedule",
  *                   "stores": [{"buffer", "node", "bytes", "why"}]}]}
  *
- * `optimize --explain` puts times beside it (src/cmd/explain.c).  The words are those of the schedule, so they change
- * with it. */
+ * `optimize --explain` puts times beside it (src/judge/profile/explain.c).  The words are those of the schedule, so
+ * they change with it. */
 #include "policy/planner/print/print.h"
 #include "policy/planner/schedule/schedule.h"
 

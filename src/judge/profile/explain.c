@@ -9,7 +9,7 @@
  * measured rate, whichever takes longer.  Predicted: the same with the shares of both that our kernels reach as a rule
  * (struct model), and a launch's own cost.  PyTorch: the times of the same operators, run one by one.  An operator that
  * several kernels compute together counts for each of them by the bytes that it moves. */
-#include "cmd/explain.h"
+#include "judge/profile/explain.h"
 
 #include "base/json.h"
 #include "judge/profile/profile.h"

@@ -1,4 +1,4 @@
-#include "cmd/rundir.h"
+#include "agent/rundir.h"
 
 #include "agent/parallel.h"
 #include "base/fs.h"

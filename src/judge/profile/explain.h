@@ -5,7 +5,6 @@
  * the page are made of it and of nothing else. */
 #pragma once
 
-#include "episode/episode.h"
 #include "judge/judge.h"
 #include "judge/verdict.h"
 

@@ -2,8 +2,7 @@
 #include "agent/parallel.h"
 #include "base/fs.h"
 #include "base/json.h"
-#include "cmd/cmd.h"
-#include "cmd/rundir.h"
+#include "agent/rundir.h"
 #include "episode/view.h"
 
 #include <stdio.h>
@@ -82,21 +81,13 @@ enum ww_rc ww_rundir_html(const char *dir, struct ww_str *html, struct ww_err *e
 	return WW_OK;
 }
 
-int ww_rundir_write_report(const char *dir)
+enum ww_rc ww_rundir_write_report(const char *dir, struct ww_err *err)
 {
 	ww_auto_str html = WW_STR_INIT(REPORT_MAX);
-	struct ww_err err = WW_ERR_INIT;
 	char path[PATH_MAX];
-	enum ww_rc rc;
-	WW_TRY(ww_fs_join(path, dir, "report.html", &err));
-	WW_TRY(ww_rundir_html(dir, &html, &err));
-	WW_TRY(ww_fs_write(path, html.p, html.len, &err));
-out:
-	if (rc != WW_OK) {
-		ww_err_wrap(&err, "report.html was not written");
-		(void)ww_cmd_say(&err);
-	}
-	return rc == WW_OK;
+	WW_CHECK(ww_fs_join(path, dir, "report.html", err));
+	WW_CHECK(ww_rundir_html(dir, &html, err));
+	return ww_fs_write(path, html.p, html.len, err);
 }
 
 json_t *ww_rundir_command(void)

@@ -5,11 +5,11 @@
  *     workspace/       what the policy wrote last
  *     solution/        kernels.* and plan.c of the best solution
  *     verdict.json     what the judge said about it
- *     explain.json     where the time goes, if it was asked for or the solution is slower than eager (cmd/explain.h)
+ *     explain.json     where the time goes (judge/profile/explain.h): with --explain, or slower than eager
  *     report.html      the run as a page
  *     exports/FORMAT/  one folder a format
- *     episodes/N/      where several episodes run side by side: record and workspace of each; solution/ is the best
- *                      one's
+ *     episodes/N/      where several episodes run in parallel: record and workspace of each; solution/ is the best
+ * one's
  *
  * A directory belongs to one run.  It is refused where it holds anything else, so that nothing of the user's is
  * overwritten.
@@ -18,10 +18,10 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "episode/episode.h"
 #include "task/task.h"
 
 #include <limits.h>
-#include "episode/episode.h"
 
 struct ww_rundir {
 	char path[PATH_MAX], episode[PATH_MAX], solution[PATH_MAX], exports[PATH_MAX];
@@ -43,7 +43,7 @@ void ww_rundir_release(struct ww_rundir *d);
 int ww_rundir_is_one(const char *dir);
 /* Append the run's page, made from its records, verdict.json and task.py. */
 enum ww_rc ww_rundir_html(const char *dir, struct ww_str *html, struct ww_err *err) WW_MUST_CHECK;
-/* Write it to report.html in the directory.  1: written; else one line on stderr says why not, and the run goes on. */
-int ww_rundir_write_report(const char *dir);
+/* Write that page to report.html in the directory. */
+enum ww_rc ww_rundir_write_report(const char *dir, struct ww_err *err) WW_MUST_CHECK;
 /* The command line of this process for the record's header, an array of strings; a new reference. */
 json_t *ww_rundir_command(void);
