@@ -50,6 +50,38 @@ static enum ww_rc rest(const struct ww_agent_loop *l, double seconds, struct ww_
 	return WW_OK;
 }
 
+/* Where the process ends during a repetition, what was measured before it is a result of the run. */
+static void keep_measured(
+	struct ww_agent_loop *l, const struct ww_workspace_content *c, const struct ww_verdict *v, const json_t *data)
+{
+	struct ww_err ignored = WW_ERR_INIT;
+	if (ww_best_improves(l->result, v) && ww_best_store(l->opts->dir, c, data, &ignored) == WW_OK &&
+		ww_best_note(l->result, c->id, data, &ignored) != WW_OK)
+		l->result->has_best = 0;
+}
+
+static enum ww_rc judge_again(struct ww_agent_loop *l, const struct ww_workspace_content *c, const char *call_id,
+	double pause, struct ww_verdict *v, json_t **data, struct ww_err *err)
+{
+	WW_AUTO(ww_verdict_release) struct ww_verdict again;
+	json_auto_t *fresh = NULL;
+	ww_verdict_init(&again);
+	ww_loop_tell(l, (struct ww_agent_event){ .kind = WW_AGENT_FINAL, .text = v->disturbance, .pause_s = pause });
+	enum ww_rc rc = rest(l, pause, err);
+	if (rc == WW_OK)
+		rc = ww_loop_judge_now(l, c, call_id, WW_JUDGE_CALL, &again, &fresh, err);
+	if (rc != WW_OK) {
+		keep_measured(l, c, v, *data);
+		return rc;
+	}
+	ww_verdict_release(v);
+	*v = again;
+	ww_verdict_init(&again);
+	json_decref(*data);
+	*data = json_incref(fresh);
+	return WW_OK;
+}
+
 /* A disturbed closing judgement that may have cost reward is made again, after pauses that double, while its time, the
  * episode's and the budget last.  The first pause is as long as the calls that were disturbed: what a judgement takes
  * besides, most of it waiting for others, says nothing about how long a disturbance lasts.  Each is recorded; the last
@@ -66,13 +98,7 @@ static enum ww_rc judge_closing(struct ww_agent_loop *l, const struct ww_workspa
 		if (ww_seconds_since(start) + pause + took > limit ||
 			ww_episode_seconds(l->episode) + pause + took > l->opts->max_seconds)
 			break;
-		ww_loop_tell(l, (struct ww_agent_event){ .kind = WW_AGENT_FINAL, .text = v->disturbance, .pause_s = pause });
-		WW_CHECK(rest(l, pause, err));
-		ww_verdict_release(v);
-		ww_verdict_init(v);
-		json_decref(*data);
-		*data = NULL;
-		WW_CHECK(ww_loop_judge_now(l, c, call_id, WW_JUDGE_CALL, v, data, err));
+		WW_CHECK(judge_again(l, c, call_id, pause, v, data, err));
 	}
 	return WW_OK;
 }

@@ -411,6 +411,31 @@ static void test_disturbed_closings(void **state)
 	}
 }
 
+static void interrupt_repetition(void *ctx, const struct ww_agent_event *e)
+{
+	*(volatile int *)ctx = e->kind == WW_AGENT_FINAL && e->text;
+}
+
+/* What was measured before a repetition is the user's where the process is stopped in it, also where the policy never
+ * asked for a verdict.  "no correct solution was found" stood there before. */
+static void test_interrupted_repetition(void **state)
+{
+	static const struct line unverified[] = { { "", { "write", "write" },
+		{ "{\"path\":\"plan.c\",\"text\":\"p\"}", "{\"path\":\"kernels.c\",\"text\":\"us=100\"}" } } };
+	volatile int stop = 0;
+	struct fixture f;
+	(void)state;
+	prepare(&f, dir, unverified, 1);
+	f.judge.disturbed = 9;
+	f.opts.interrupted = &stop;
+	f.opts.on_event = interrupt_repetition;
+	f.opts.event_ctx = (void *)&stop;
+	assert_int_equal(run(&f), WW_ERR_INTERRUPTED);
+	assert_true(f.result.has_best && f.result.best.correct);
+	expect_file("solution/kernels.c", "us=100");
+	finish(&f);
+}
+
 static void test_malformed(void **state)
 {
 	static const struct line lines[] = { { "", { "fly", "write", "write" }, { "{}", "{\"path\":", "[1]" } },
@@ -620,7 +645,7 @@ int main(void)
 	const struct CMUnitTest tests[] = { T(test_story), T(test_recorded_answers), T(test_cut_at_every_line),
 		T(test_cut_with_a_shell), T(test_recorded_verdict_is_used), T(test_raised_rewards), T(test_judge_trouble),
 		T(test_interrupted_at_every_event), T(test_ends), T(test_seconds), T(test_disturbed_closings),
-		T(test_malformed), T(test_nothing_to_judge), T(test_profiles), T(test_other_run_is_refused),
-		T(test_schemas_are_json), T(test_files), T(test_output_is_bounded) };
+		T(test_interrupted_repetition), T(test_malformed), T(test_nothing_to_judge), T(test_profiles),
+		T(test_other_run_is_refused), T(test_schemas_are_json), T(test_files), T(test_output_is_bounded) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
