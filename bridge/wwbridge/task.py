@@ -113,6 +113,18 @@ class Watch(TorchDispatchMode):
         return True
 
 
+# What to do about errors whose own words do not say it, by a part of their text.
+HINTS = {
+    "no known parent package": "; files beside the task are imported by their names alone: from NAME import ...",
+    "Found no NVIDIA driver": "; leave cuda out of the task: module and inputs are moved to the target",
+    "not compiled with CUDA": "; leave cuda out of the task: module and inputs are moved to the target",
+}
+
+
+def hint(e):
+    return next((text for part, text in HINTS.items() if part in str(e)), "")
+
+
 def rounded(t):
     return getattr(t, "ww_rounded", False)
 
@@ -186,7 +198,7 @@ class Task:
                     line = tb.tb_lineno
                 tb = tb.tb_next
             where = f" in line {line}" if line else ""
-            raise Refuse("task", f"{self.name}: {what} failed{where}: {type(e).__name__}: {one_line(e, 300)}")
+            raise Refuse("task", f"{self.name}: {what} failed{where}: {type(e).__name__}: {one_line(e, 300)}{hint(e)}")
 
     def _made_on_device(self, what, seed, call):
         """Run seeded code that makes tensors with the target as default device; where it mixes devices, on the cpu."""
@@ -267,7 +279,7 @@ class Task:
     def _draw_leaves(self, seed):
         args = self._made_on_device("get_inputs()", seed, self.module.get_inputs)
         if not isinstance(args, (list, tuple)):
-            raise Refuse("task", f"{self.name}: get_inputs() must return a list")
+            raise Refuse("task", f"{self.name}: get_inputs() must return a list of forward()'s arguments")
         leaves, spec = tree_flatten(list(args))
         for i, x in enumerate(leaves):
             if isinstance(x, torch.Tensor):
@@ -383,7 +395,8 @@ class Task:
                 raise Refuse("task", f"{self.name} needs autograd in forward(), which is not supported")
         for i, (t, k) in enumerate(zip(self.inputs, copies)):
             if not same_bits(span(t), k):
-                raise Refuse("task", f"{self.name} writes into its input {i}, which is not supported")
+                raise Refuse("task", f"{self.name} writes into its input {i}, which is not supported; "
+                             "let forward() write into a clone of it")
         del copies
         self._find_mutated()
         self.rounded = [rounded(t) for t in first]

@@ -1115,6 +1115,10 @@ def refusals():
     refused("input 0 is sparse, which", "return x.to_dense()", inputs="[torch.eye(3).to_sparse()]")
     refused("dimensions", "return x", inputs="[torch.randn(1, 1, 1, 1, 1, 1, 1, 1, 1)]")
     refused("str", "return x", inputs="[torch.randn(3), 'text']")
+    refused("list of forward()'s arguments", "return x", inputs="{'x': torch.randn(3)}")
+    refused("by their names alone", "return x", prelude="from .layers import Gate")
+    if not torch.cuda.is_available():
+        refused("leave cuda out of the task", "return x", inputs="[torch.randn(3, device='cuda')]")
     refused("does not repeat", "return x", inputs="[torch.randn(3, generator=G)]", prelude="G = torch.Generator()")
     refused("argument 0 of get_inputs() differs in shape from draw to draw", "return x",
             inputs="[torch.randn(torch.randint(1, 1000, ()).item())]")
