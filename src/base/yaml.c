@@ -99,8 +99,11 @@ static enum ww_rc parse_error(struct fy_diag *diag, const char *what, struct ww_
 	struct fy_diag_error *e = diag ? fy_diag_errors_iterate(diag, &it) : NULL;
 	if (e && e->msg)
 		return ww_err_set(err, WW_ERR_USAGE, "%s:%d: not YAML: %s", what, e->line, e->msg);
-	return ww_err_set(err, WW_ERR_USAGE, "%s: not YAML", what);
+	return ww_err_set(err, WW_ERR_USAGE, "%s is empty", what);
 }
+
+/* libfyaml writes what it thinks of a file to standard error, unless somebody else listens. */
+static void say_nothing(struct fy_diag *diag, void *user, const char *text, size_t n) {}
 
 static enum ww_rc parse(const char *text, size_t n, const char *what, json_t **out, struct ww_err *err)
 {
@@ -109,6 +112,8 @@ static enum ww_rc parse(const char *text, size_t n, const char *what, json_t **o
 	struct reader r = { what, err };
 	enum ww_rc rc;
 	fy_diag_cfg_default(&quiet);
+	quiet.fp = NULL;
+	quiet.output_fn = say_nothing;
 	struct fy_diag *diag = fy_diag_create(&quiet);
 	if (diag)
 		fy_diag_set_collect_errors(diag, true);

@@ -68,6 +68,13 @@ out:
 	return rc;
 }
 
+static enum ww_rc unnamed(const char *what, struct ww_err *err)
+{
+	if (strchr(what, '#'))
+		return ww_err_set(err, WW_ERR_USAGE, "synth show takes SET#ID, and there is no task set at %s", what);
+	return ww_err_set(err, WW_ERR_USAGE, "synth show takes SET#ID; name a row of %s, as %s#1", what, what);
+}
+
 int ww_synth_show(const struct ww_synth_values *v, int argc, char **argv)
 {
 	struct ww_err err = WW_ERR_INIT;
@@ -75,9 +82,7 @@ int ww_synth_show(const struct ww_synth_values *v, int argc, char **argv)
 	const struct ww_set_row *row;
 	char path[PATH_MAX];
 	const char *id = ww_set_split(argv[0], path);
-	enum ww_rc rc = id
-		? ww_set_open(&set, path, NULL, &err)
-		: ww_err_set(&err, WW_ERR_USAGE, "synth show takes SET#ID, and %s names no task of a set", argv[0]);
+	enum ww_rc rc = id ? ww_set_open(&set, path, NULL, &err) : unnamed(argv[0], &err);
 	if (rc == WW_OK)
 		rc = ww_set_find(set, id, &row, &err);
 	if (rc == WW_OK)

@@ -343,14 +343,24 @@ static const struct {
 } kinds[] = { { "message", read_message }, { "solution", read_solution }, { "verdict", read_verdict },
 	{ "lost", read_lost }, { "compaction", read_compaction }, { "end", read_end } };
 
+/* Any file may be named as an episode; what an episode's own line may lack is told by its readers. */
+static int is_header(const char *line, size_t n)
+{
+	struct ww_err ignored;
+	json_auto_t *o = NULL;
+	return ww_json_parse(line, n, "line", &o, &ignored) == WW_OK && !strcmp(ww_json_str(o, "type", ""), "header");
+}
+
 static enum ww_rc read_line(const char *line, size_t n, int number, struct ww_episode *e, struct ww_err *err)
 {
 	json_auto_t *o = NULL;
 	const char *type;
+	if (number == 1 && !is_header(line, n))
+		return ww_err_set(err, WW_ERR_USAGE, "it is no header, so this is no episode");
 	WW_CHECK(ww_json_parse(line, n, "line", &o, err));
 	WW_CHECK(ww_json_get_str(o, "type", "line", &type, err));
-	if ((number == 1) != !strcmp(type, "header"))
-		return ww_err_set(err, WW_ERR_PROTOCOL, number == 1 ? "the first line is not a header" : "a second header");
+	if (number > 1 && !strcmp(type, "header"))
+		return ww_err_set(err, WW_ERR_PROTOCOL, "a second header");
 	if (number == 1)
 		WW_CHECK(read_header(o, e, err));
 	for (size_t i = 0; i < WW_ARRAY_LEN(kinds); i++)

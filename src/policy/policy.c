@@ -46,19 +46,16 @@ static int open_anthropic(const char *rest, const struct ww_policy_opts *o, stru
 	return ww_http_policy_new(&ww_wire_anthropic, rest, o, out, err);
 }
 
-/* name: with '+' at its end, or with ':' before the argument; argument: NULL: none; "[X]": may be left out */
+/* name: with '+' at its end where the argument follows at once; form: what follows the name; "[X]": may be left out */
 static const struct {
-	const char *name, *argument, *what;
+	const char *name, *form, *what;
 	int (*open)(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err);
-} policies[] = { { "planner", "[no-algebra]", "rules and templates, no model", open_planner },
-	{ "planner+", "MODEL", "the planner's search from the answer of a model run here", open_planner_over },
-	{ "model", "DIR", "a model in Hugging Face's form, run here", open_model },
-	{ "openai", "MODEL", "a model behind a chat completions server", open_openai },
-	{ "anthropic", "MODEL", "a model behind a messages server", open_anthropic },
-	{ "replay", "FILE", "the recorded messages of an episode", open_replay } };
-
-/* What stands between name and argument. */
-static const char *joint(const char *name) { return name[strlen(name) - 1] == '+' ? "" : ":"; }
+} policies[] = { { "planner", "[:no-algebra]", "rules and templates, no model", open_planner },
+	{ "planner+", "DIR", "the planner's search from the answer of a model run here", open_planner_over },
+	{ "model", ":DIR", "a model in Hugging Face's form, run here", open_model },
+	{ "openai", ":MODEL", "a model behind a chat completions server", open_openai },
+	{ "anthropic", ":MODEL", "a model behind a messages server", open_anthropic },
+	{ "replay", ":FILE", "the recorded messages of an episode", open_replay } };
 
 int ww_policy_open(const struct ww_policy_opts *opts, struct ww_policy **out, struct ww_err *err)
 {
@@ -69,16 +66,13 @@ int ww_policy_open(const struct ww_policy_opts *opts, struct ww_policy **out, st
 	for (size_t i = 0; i < WW_ARRAY_LEN(policies); i++) {
 		if (strlen(policies[i].name) != n || memcmp(policies[i].name, spec, n))
 			continue;
-		if (policies[i].argument && *policies[i].argument != '[' && (!rest || !*rest))
-			return ww_err_set(err, WW_ERR_USAGE, "policy %s needs an argument: --policy %s%s%s", policies[i].name,
-				policies[i].name, joint(policies[i].name), policies[i].argument);
-		if (!policies[i].argument && rest)
-			return ww_err_set(err, WW_ERR_USAGE, "policy %s takes no argument, so not \"%s\"", policies[i].name, spec);
+		if (*policies[i].form != '[' && (!rest || !*rest))
+			return ww_err_set(err, WW_ERR_USAGE, "policy %s needs an argument: --policy %s%s", policies[i].name,
+				policies[i].name, policies[i].form);
 		return policies[i].open(rest, opts, out, err);
 	}
 	ww_auto_str list = WW_STR_INIT(512);
 	for (size_t i = 0; i < WW_ARRAY_LEN(policies); i++)
-		ww_str_addf(&list, "%s%s%s%s (%s)", i ? ", " : "", policies[i].name, policies[i].argument ? ":" : "",
-			policies[i].argument ? policies[i].argument : "", policies[i].what);
+		ww_str_addf(&list, "%s%s%s (%s)", i ? ", " : "", policies[i].name, policies[i].form, policies[i].what);
 	return ww_err_set(err, WW_ERR_USAGE, "no policy \"%s\"; there are: %s", spec, list.p);
 }

@@ -73,6 +73,9 @@ for args, meant in ((("doctor", "--jso=1"), "--json"), (("judge", "--treads", "2
 err = [run("synth", *words)[2] for words in (("show",), ("convert", "a"), ("run", "a", "b"))]
 ok(all(f"{words} argument" in e for words, e in zip(("takes 1", "takes 2", "takes at most 1"), err)),
    "a subcommand says how many arguments it takes", err)
+for name, says in (("no-such-file.jsonl#1", "no task set at no-such-file.jsonl#1"), (ROOT, f"as {ROOT}#1")):
+    code, out, err = run("synth", "show", name)
+    ok(code == 2 and not out and says in err, f"synth show says how to name a row where {says}", err)
 err = run("serve", "--decide", "x")[2]
 ok("times|reward" in err, "serve has the option --decide that its page names", err)
 code, out, err = run("no-such-command")

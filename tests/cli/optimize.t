@@ -130,7 +130,8 @@ ok(re.search(r"^ *\d+\.\d s  (importing PyTorch|loading the task)$", p.stderr, r
 ok(code == 1 and not err and "no correct solution" in out and "linalg_inv" in out and "verdict.json" not in out,
    "an operator that the planner does not cover is named: exit code 1", f"{code}\n{out}\n{err}")
 never = os.path.join(TMP, "never2")
-refused("an unknown policy", command(task, never, "--policy", "oracle"), 2, "oracle", "planner", "replay:FILE")
+refused("an unknown policy", command(task, never, "--policy", "oracle"), 2, "oracle", "planner[:no-algebra]",
+        "planner+DIR", "replay:FILE")
 refused("a replay without a file", command(task, never, "--policy", "replay"), 2, "replay:FILE")
 refused("a replay of a missing file", command(task, never, "--policy", "replay:/nowhere.jsonl"), 2, "/nowhere.jsonl")
 refused("--no-algebra without the planner", command(task, never, "--no-algebra", *replay), 2, "about the planner")

@@ -342,6 +342,8 @@ refused("a section's key that its stage does not read is refused", "only in ppo,
 refused("so is one above the sections that no section reads", "no stage of this pipeline", "pipe.yaml", "--gamma", "1")
 refused("so is a wrong value", "cosine", recipe("bad2", schedule="cosin"))
 refused("so is text that is no YAML", "bad3.yaml:2: not YAML", text_recipe("bad3.yaml", "lr: [1\n"))
+code, out, err = train(text_recipe("bad16.yaml", ""))
+ok((code, out, err) == (2, "", "warpwright: bad16.yaml is empty\n"), "so is an empty recipe, in one line", err)
 refused("so is a key that occurs twice", "duplicate key", text_recipe("bad4.yaml", "lr: 1\nlr: 2\n"))
 refused("so is a list as a recipe", "mapping", text_recipe("bad5.yaml", "- lr\n"))
 refused("so is a nested value", "data", text_recipe("bad6.yaml", "data: {a: b}\n"))

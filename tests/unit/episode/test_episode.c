@@ -172,14 +172,16 @@ static void test_cut_anywhere(void **state)
 	ww_str_release(&all);
 }
 
-static void expect_damage(const char *text, const char *says)
+static void expect(const char *text, int rc, const char *says)
 {
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_episode e;
 	assert_int_equal(ww_fs_write(path, text, strlen(text), &err), WW_OK);
-	assert_int_not_equal(ww_episode_read(path, &e, &err), WW_OK);
+	assert_int_equal(ww_episode_read(path, &e, &err), rc);
 	assert_non_null(strstr(err.msg, says));
 }
+
+static void expect_damage(const char *text, const char *says) { expect(text, WW_ERR_PROTOCOL, says); }
 
 #define HEADER(version)                                                                                                \
 	"{\"type\":\"header\",\"version\":" version                                                                    \
@@ -189,8 +191,10 @@ static void expect_damage(const char *text, const char *says)
 static void test_damage(void **state)
 {
 	(void)state;
-	expect_damage("", "no complete line");
-	expect_damage("{\"type\":\"message\"}\n{}\n", "line 1");
+	expect("", WW_ERR_USAGE, "no complete line");
+	expect("{\"type\":\"message\"}\n{}\n", WW_ERR_USAGE, "line 1");
+	expect("{\"messages\":[]}\n{}\n", WW_ERR_USAGE, "no episode"); /* a line of `episode export` */
+	expect("# Warpwright\n\nA page.\n", WW_ERR_USAGE, "no episode");
 	expect_damage(HEADER("2"), "version 2");
 	expect_damage(HEADER("1") "garbage\n{\"type\":\"x\"}\n", "line 2");
 	expect_damage(HEADER("1") "{\"type\":\"message\",\"role\":\"robot\",\"text\":\"\"}\n", "robot");
