@@ -60,6 +60,8 @@ void ww_ref_python_mend(struct ww_str *out)
 		ww_str_adds(out, " setup");
 		return;
 	}
+	if (!ww_fs_which("python3", path))
+		ww_str_adds(out, "sudo apt-get install -y python3-venv && ");
 	ww_str_adds(out, "python3 -m venv ");
 	snprintf(path, sizeof(path), "%s/.venv", root);
 	ww_str_add_shell(out, path);

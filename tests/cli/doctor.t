@@ -71,13 +71,19 @@ with tempfile.TemporaryDirectory() as home:
                                                  WW_PYTHON="")[1])["parts"]}["PyTorch"]["fix"]
     torch = re.search(r"^torch=(\S+)$", open(os.path.join(ROOT, "tools/setup")).read(), re.M).group(1)
     home = os.path.realpath(home)
-    ok(mend == f"python3 -m venv {home}/.venv && {home}/.venv/bin/pip install torch=={torch} numpy",
-       "in a distribution it is a command for that", mend)
+    own = f"python3 -m venv {home}/.venv && {home}/.venv/bin/pip install torch=={torch} numpy"
+    ok(mend == "sudo apt-get install -y python3-venv && " + own,
+       "in a distribution it is a command for that, from the system's Python on", mend)
+    os.mkdir(os.path.join(home, "bin"))
+    os.symlink("/bin/true", os.path.join(home, "bin/python3"))
+    mend = {p["name"]: p for p in json.loads(run("--json", PATH=home + "/bin", WARPWRIGHT_HOME=home,
+                                                 WW_PYTHON="")[1])["parts"]}["PyTorch"]["fix"]
+    ok(mend == own, "which is not installed where it is there", mend)
     home = os.path.join(home, "it's a folder")
     os.makedirs(os.path.join(home, "bridge"))
     mend = {p["name"]: p for p in json.loads(run("--json", PATH="/nonexistent", WARPWRIGHT_HOME=home,
                                                  WW_PYTHON="")[1])["parts"]}["PyTorch"]["fix"]
-    ok(shlex.split(mend)[3] == f"{os.path.realpath(home)}/.venv",
+    ok(shlex.split(mend)[9] == f"{os.path.realpath(home)}/.venv",
        "paths are quoted for the shell that the command is pasted into", mend)
     by_name = run("--json", WW_PYTHON=os.path.join(home, "python 3"))[1]
     os.symlink(sys.executable, os.path.join(home, "python 3"))
