@@ -74,6 +74,7 @@ struct run {
 	struct ww_summary summary;
 	json_t *explained; /* judge/profile/explain.h; NULL: not asked for, and not slower than eager */
 	char *last_text;
+	struct ww_str last_refusal;
 };
 
 /* ---- Options ----------------------------------------------------------------------------------------------------- */
@@ -360,8 +361,19 @@ static enum ww_rc explain(struct run *r, struct ww_err *err)
 
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
-/* The policy's last message, from the record: it names what could not be covered. */
-static void take_last_text(struct run *r)
+/* What the judge said of the last solution that was not correct, in one line. */
+static void take_last_refusal(const struct ww_episode *e, struct ww_str *out)
+{
+	if (!e->n_verdicts)
+		return;
+	const json_t *v = e->verdicts[e->n_verdicts - 1].verdict;
+	const char *why = ww_json_str(v, "diagnostics", "");
+	ww_str_addf(out, "%.40s%s", ww_json_str(v, "status", ""), *why ? ": " : "");
+	ww_str_add_line(out, why, 500);
+}
+
+/* The policy's last message, from the record: it names what could not be covered; and the judge's. */
+static void take_last_words(struct run *r)
 {
 	WW_AUTO(ww_episode_release) struct ww_episode e;
 	struct ww_err ignored;
@@ -370,6 +382,7 @@ static void take_last_text(struct run *r)
 	for (size_t i = e.n_messages; i-- > 0 && !r->last_text;)
 		if (e.messages[i].reply.message.role == WW_ROLE_ASSISTANT && *e.messages[i].reply.message.text)
 			r->last_text = strdup(e.messages[i].reply.message.text);
+	take_last_refusal(&e, &r->last_refusal);
 }
 
 static void print_summary(struct run *r)
@@ -378,7 +391,7 @@ static void print_summary(struct run *r)
 	ww_auto_str text = WW_STR_INIT(1 << 20);
 	char verdict[PATH_MAX];
 	struct ww_err ignored, why = WW_ERR_INIT;
-	take_last_text(r);
+	take_last_words(r);
 	s->has_report = ww_rundir_write_report(r->dir.path, &why) == WW_OK;
 	if (!s->has_report) {
 		ww_err_wrap(&why, "report.html was not written");
@@ -397,6 +410,7 @@ static void print_summary(struct run *r)
 	s->n_parallel = r->n > 1 ? r->n : 0;
 	s->budget = r->budget;
 	s->last_text = r->last_text;
+	s->last_refusal = r->last_refusal.p;
 	s->explained = r->explained;
 	s->explain = r->o->explain;
 	if (r->o->json) {
@@ -455,6 +469,7 @@ static void release(struct run *r)
 	ww_rundir_release(&r->dir);
 	ww_task_release(&r->task);
 	free(r->last_text);
+	ww_str_release(&r->last_refusal);
 	json_decref(r->explained);
 }
 
@@ -512,7 +527,7 @@ static void say_how_to_go_on(const struct run *r, struct ww_err *err)
 static int optimize(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	struct ww_err err = WW_ERR_INIT;
-	struct run r = { .o = values };
+	struct run r = { .o = values, .last_refusal = WW_STR_INIT(1024) };
 	int code, printed = 0;
 	ww_verdict_init(&r.result.best);
 	enum ww_rc rc = ww_agent_values_settle(&((struct options *)values)->agent, &err);

@@ -170,13 +170,15 @@ void ww_summary_text(const struct ww_summary *s, struct ww_str *out)
 		if (s->explain && s->explained)
 			ww_explain_text(s->explained, out);
 	} else {
-		const char *why = why_ended(r);
+		const char *why = why_ended(r), *refusal = s->last_refusal ? s->last_refusal : "";
 		ww_str_addf(out, "\n  no correct solution was found%s%s\n", why ? ": " : "", why ? why : "");
 		if (s->last_text && *s->last_text) {
 			ww_str_addf(out, "  the policy's last words: ");
 			ww_str_add_bounded(out, s->last_text, strlen(s->last_text), 1000);
 			ww_str_addc(out, '\n');
 		}
+		if (*refusal)
+			ww_str_addf(out, "  the judge's last words: %s\n", refusal);
 	}
 	if (s->parallel)
 		add_parallel(s, out);

@@ -14,10 +14,11 @@ struct ww_summary_export {
 struct ww_summary {
 	const char *task, *target, *device, *rule, *policy, *dir;
 	const struct ww_agent_result *result;
-	unsigned baselines;      /* of the run: bit per enum ww_baseline */
-	const json_t *explained; /* judge/profile/explain.h; NULL: there is none */
-	int explain;             /* print all of it */
-	const char *last_text;   /* the policy's last message, printed where no solution is correct; may be NULL */
+	unsigned baselines;       /* of the run: bit per enum ww_baseline */
+	const json_t *explained;  /* judge/profile/explain.h; NULL: there is none */
+	int explain;              /* print all of it */
+	const char *last_text;    /* the policy's last message, printed where no solution is correct; may be NULL */
+	const char *last_refusal; /* the judge's last words, printed there too; may be NULL */
 	struct ww_summary_export exports[WW_EXPORT_COUNT];
 	int n_exports;
 	int interrupted, has_verdict, has_report; /* verdict.json, report.html are there */

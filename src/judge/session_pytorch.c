@@ -110,7 +110,8 @@ static json_int_t add_bound(struct handing *h, const char *name)
 	const struct ww_facts *f = &t->facts;
 	for (int i = 0; i < f->n_inputs + f->n_params; i++) {
 		const struct ww_tensor *tensor = i < f->n_inputs ? &f->inputs[i] : &f->params[i - f->n_inputs];
-		const json_t *row = ww_json_named(json_object_get(t->graph, i < f->n_inputs ? "inputs" : "params"), tensor->name);
+		const json_t *row = ww_json_named(
+			json_object_get(t->graph, i < f->n_inputs ? "inputs" : "params"), tensor->name);
 		struct ww_run_bind b = { .map_bytes = t->buffers.b[i].alloc_bytes };
 		json_t *like;
 		if (strcmp(tensor->name, name) || !row)
@@ -151,11 +152,13 @@ static void add_part(struct handing *h, uint32_t node)
 	uint32_t arg = t->first_arg;
 	size_t i;
 	json_array_foreach(json_object_get(part, "reads"), i, name) {
-		json_int_t at = add_scratch(h, ww_image_args(m)[arg++].buf, ww_json_named(rows, json_string_value(name)), 0, &like);
+		json_int_t at = add_scratch(
+			h, ww_image_args(m)[arg++].buf, ww_json_named(rows, json_string_value(name)), 0, &like);
 		json_array_append_new(reads, json_pack("[O, I, o]", name, at, like));
 	}
 	json_array_foreach(json_object_get(part, "writes"), i, name) {
-		json_int_t at = add_scratch(h, ww_image_args(m)[arg++].buf, ww_json_named(rows, json_string_value(name)), 1, &like);
+		json_int_t at = add_scratch(
+			h, ww_image_args(m)[arg++].buf, ww_json_named(rows, json_string_value(name)), 1, &like);
 		json_array_append_new(out, json_integer(at));
 		json_decref(like);
 	}

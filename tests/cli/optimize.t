@@ -94,6 +94,16 @@ ok(err.count("\n") == 1 and "report.html was not written" in err and "report.htm
    and "correct by rule" in out,
    "a page that cannot be written is one line and changes nothing else", out + err)
 
+# A run whose only solution is wrong: its record up to that verdict, and an end.
+lines = episode(first)
+wrong = next(i for i, line in enumerate(lines) if line["type"] == "verdict" and line["verdict"]["status"] == "mismatch")
+lost = {**lines[-1], "reward_final": -1, "reward_best": -1, "best": ""}
+os.mkdir(os.path.join(TMP, "lost"))
+put("lost/episode.jsonl", "".join(json.dumps(line) + "\n" for line in [*lines[:wrong + 1], lost]))
+code, out, err = run(command(same, os.path.join(TMP, "lost"), *replay))
+ok(code == 1 and "no correct solution was found" in out and "the judge's last words: mismatch: output 0" in out,
+   "where no solution is correct the summary says what the judge said of the last", out + err)
+
 # ---- Bad input
 
 
