@@ -36,6 +36,7 @@ Rejected: the error over other draws (their sizes and conditions are others), th
 luck), and a wider floor for all.
 """
 
+import functools
 import math
 
 import torch
@@ -177,6 +178,8 @@ class References:
 
     def judge(self, i, found, rule):
         exact, default, own = self.exact[i], self.default[i], self.own[i]
+        if found.dtype == torch.bool:  # what nobody has written there need be neither 0 nor 1, and counts as true
+            found, exact, default = (t.view(torch.uint8) for t in (found, exact, default))
         with self.task.lightly():
             if rule != "strict":
                 return judge_paper(found, exact, default, own)
@@ -213,7 +216,7 @@ class References:
                 wrong &= off > allowed
         if not bool(wrong.any()):
             return row
-        at, v = int(torch.where(wrong, off, -1.0).argmax()), Violations()
+        at, v = int(torch.where(wrong, off, -1.0).argmax()), Violations(found.dtype)
         v.add(0, wrong, torch.zeros_like(wrong), f, off)
         mine = {"err_rel": float(off[at] / e[at].abs()), "err_abs": float(off[at]), "at": at}
         own = {**self.own[i], "err_rel": float((d - e)[at].abs() / e[at].abs()), "rms": float(e[at].abs())}
@@ -373,7 +376,8 @@ class Violations:
 
     KEEP = 4096
 
-    def __init__(self):
+    def __init__(self, dtype):
+        self.poisons, self.poisoned = poisons(dtype), [0] * len(POISON)
         self.count = self.nonfinite = self.nan = self.zero = 0
         self.first = self.last = self.worst = None
         self.excess, self.positions = -1.0, []
@@ -388,6 +392,7 @@ class Violations:
         at = found[where]
         self.nan += int(at.isnan().sum()) if at.dtype.is_floating_point else 0
         self.zero += int((at == 0).sum())
+        self.poisoned = [k + int((at == p).sum()) for k, p in zip(self.poisoned, self.poisons)]
         self.first = start + int(where[0]) if self.first is None else self.first
         self.last = start + int(where[-1])
         if len(self.positions) < self.KEEP:
@@ -421,9 +426,12 @@ class Violations:
         return "strided" if len(p) > 2 and len(steps) == 1 and steps != {1} else "scattered"
 
     def looks(self, found, exact, limit_abs):
-        """What they hold: "nan", "zero", "shifted" (a neighbour's value), or ""."""
+        """What they hold: "nan", "unwritten" (what outputs hold before a call), "zero", "shifted" (a neighbour's
+        value), or ""."""
         if self.count and self.nan == self.count:
             return "nan"
+        if self.count and self.count in self.poisoned:
+            return "unwritten"
         if self.count and self.zero == self.count:
             return "zero"
         n, f = found.numel(), found.reshape(-1)
@@ -436,6 +444,15 @@ class Violations:
             if int(near.sum()) >= 0.9 * len(p):
                 return "shifted"
         return ""
+
+
+POISON = (0xFF, 0x7F, 0xFE)  # src/judge/run/proto.h; zeros have a word of their own
+
+
+@functools.lru_cache
+def poisons(dtype):
+    """What an element is that nobody has written."""
+    return [torch.full((dtype.itemsize,), b, dtype=torch.uint8).view(dtype).double().item() for b in POISON]
 
 
 def kind_of(t):
@@ -494,7 +511,7 @@ def judge_strict(found, exact, default, own, limits, neighbours=0):
     limit_abs = 16 * max(own["err_abs"], own["floor"] * own["rms"])
     limit2 = None if limits is None else limits.wide[neighbours] if neighbours else limits.limit2
     own = {**own, "limit_rel": limit_rel, "limit_abs": limit_abs}
-    v, good = Violations(), True
+    v, good = Violations(found.dtype), True
     if exact.numel():
         near, good = all_near(found, exact, own["rms"], limit2)
         good = good and near["err_rel"] <= limit_rel and near["err_abs"] <= limit_abs
@@ -527,13 +544,13 @@ def worst_part(found, exact, own, mine, limits, limit2):
     sums = squares(found, exact)
     excess, part = torch.where(sums > limit2, sums / limit2, 0.0).max(0)
     if not float(excess):
-        return describe(found, exact, own, mine, Violations(), True, own["limit_rel"], own["limit_abs"])
+        return describe(found, exact, own, mine, Violations(found.dtype), True, own["limit_rel"], own["limit_abs"])
     part = int(part)
     words, at = limits.layout.find(part, found.device)
     f, e = found.reshape(-1)[at].double(), exact.reshape(-1)[at].double()
     err2, ref2, own2, most2 = (float(x[part]) for x in (sums, limits.size2, limits.own2, limit2))
     limit_abs = 4 * math.sqrt(most2 / at.numel())
-    v, delta = Violations(), (f - e).abs()
+    v, delta = Violations(found.dtype), (f - e).abs()
     v.add(0, delta > limit_abs, torch.zeros_like(f, dtype=torch.bool), f, delta)
     v.move(at)
     found_own = {"err_rel": relative(own2, ref2), "err_abs": own["err_abs"], "rms": math.sqrt(ref2 / at.numel())}
@@ -544,7 +561,7 @@ def worst_part(found, exact, own, mine, limits, limit2):
 
 def judge_exact(found, exact, default, own):
     """Integers and booleans: equal to the reference; where PyTorch's own run has another value, either is right."""
-    v, ignored = Violations(), 0
+    v, ignored = Violations(found.dtype), 0
     if torch.equal(found, exact):  # most comparisons
         out = describe(found, exact, own, {"err_rel": 0.0, "err_abs": 0.0, "at": None}, v, True, 0.0, 0.0)
         return {**out, "ignored": 0}
@@ -560,7 +577,7 @@ def judge_exact(found, exact, default, own):
 
 def judge_paper(found, exact, default, own):
     """torch.allclose(found, default, atol = rtol = 1e-2)."""
-    v = Violations()
+    v = Violations(found.dtype)
     for start, (f, d) in chunks(found, default):
         close = torch.isclose(f, d, rtol=1e-2, atol=1e-2)
         if bool(close.all()):

@@ -52,8 +52,8 @@ enum ww_dtype {
 };
 
 /* A tensor of the task.  Element (i0, i1, ...) lies at byte (i0*stride[0] + i1*stride[1] + ...) * itemsize of buffer
- * `buf`.  Inputs and parameters can only be read; outputs hold NaN bytes (0xff) before every call and must be written
- * whole. */
+ * `buf`.  Inputs and parameters can only be read; outputs hold poison (bytes of NaN, of huge numbers or of zeros, in
+ * turn) before every call and must be written whole. */
 struct ww_tensor {
 	const char *name;              /* "x", "fc.weight", "output0" */
 	int buf;                       /* the buffer that holds it, from byte 0 */
@@ -127,7 +127,7 @@ const char *ww_fmt(struct ww_plan *p, const char *format, ...);
 
 /* ---- Buffers ----------------------------------------------------------------------------------------------------- */
 
-/* A scratch buffer of `bytes` bytes (aligned to at least 256), holding 0xff bytes before every call.  Every scratch
+/* A scratch buffer of `bytes` bytes (aligned to at least 256), poisoned like outputs before every call.  Every scratch
  * buffer is memory of its own with unmapped pages around it; an access beyond it is a fault.  Returns its handle. */
 int ww_scratch(struct ww_plan *p, long long bytes);
 

@@ -62,8 +62,8 @@ static const char solution_text[] =
 	"ww_plan *p): it sees shapes, strides, dtypes and device facts, never data, and lists buffers and nodes "
 	"(launches, memset, copy, GEMM and convolution by library) in program order on one stream. It is compiled by "
 	"a small C compiler and has no libc. Read sizes from the tensors; never write them down. Outputs and scratch "
-	"hold NaN before every call, inputs and parameters are read-only, nothing survives from one call to the "
-	"next, and every access outside a buffer is a fault. <ww/...> has a cookbook of device functions and plan "
+	"hold poison (NaN among others) before every call, inputs and parameters are read-only, nothing survives from "
+	"one call to the next, and every access outside a buffer is a fault. <ww/...> has a cookbook of device functions and plan "
 	"recipes.\n\n";
 
 static const char kernelbench_text[] =

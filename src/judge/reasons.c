@@ -60,7 +60,8 @@ static const struct words wheres[] = { { "all", "nearly every element is wrong" 
 	{ "scattered", "the wrong elements are scattered: a race, or a condition on the data" },
 	{ "accuracy", "no element is far off, the whole is too inaccurate: accumulate in higher precision" } };
 static const struct words looks[] = {
-	{ "nan", "they hold NaN: never written (outputs and scratch hold NaN bytes before each call), or an overflow" },
+	{ "nan", "they hold NaN: never written (outputs and scratch hold NaN bytes before many calls), or an overflow" },
+	{ "unwritten", "they hold one byte throughout, as outputs and scratch do before a call: never written" },
 	{ "zero", "they are zero" }, { "shifted", "each holds what belongs to its neighbour: an index that is off by one" }
 };
 

@@ -162,7 +162,7 @@ struct ww_ref_diff {
 	int64_t first[WW_MAX_RANK], worst[WW_MAX_RANK]; /* index tuples; meaningful with violations */
 	double first_expected, first_found, worst_expected, worst_found;
 	char pattern[24]; /* where: "", "all", "tail", "row ends", "strided", "single", "scattered"; "accuracy" */
-	char looks[16];   /* what the wrong elements hold: "", "nan", "zero", "shifted" */
+	char looks[16];   /* what the wrong elements hold: "", "nan", "unwritten", "zero", "shifted" */
 	char part[96];    /* "", or the part that all of this is about, where the whole is right: "row 18" */
 };
 struct ww_ref_compare {

@@ -507,6 +507,7 @@ PATTERNS = {
     ("all", "shifted"): lambda o, r: o.view(-1)[:-1].copy_(o.view(-1)[1:].clone()),
     ("tail", ""): lambda o, r: o.view(-1)[4000:].add_(1),
     ("tail", "nan"): lambda o, r: o.view(-1)[4000:].fill_(float("nan")),
+    ("tail", "unwritten"): lambda o, r: o.view(torch.uint8).view(-1)[16000:].fill_(0xFE),
     ("row ends", "zero"): lambda o, r: o[:, 61:].zero_(),
     ("strided", ""): lambda o, r: o.view(-1)[3::7].add_(1),
     ("single", ""): lambda o, r: o.view(-1)[3:4].add_(1),
@@ -766,6 +767,15 @@ def of_two_whole_numbers_either_is_right_and_no_third():
     k._shared.outputs[0][tuple(differ[0])] = 12345678
     row = k.compare("strict")["outputs"][0]
     assert not row["pass"] and row["violations"] == 1 and row["ignored"] == len(differ)
+
+
+@test
+def what_nobody_has_written_is_no_truth_value():
+    for rule in ("strict", "paper"):
+        for byte in (0xFF, 0x7F, 0xFE):
+            row = compared(lambda o, r: o.view(torch.uint8)[:, 3:4].fill_(byte), "return x < 9", rule=rule)
+            assert not row["pass"] and row["violations"] == 64 and row["looks"] == "unwritten", (rule, byte, row)
+        assert compared(lambda o, r: None, "return x < 9", rule=rule)["pass"]
 
 
 @test

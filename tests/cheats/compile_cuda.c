@@ -35,13 +35,15 @@ static struct ww_tensor tensor(const char *name, int buf, long long rows, long l
 	return t;
 }
 
-static struct ww_tensor in_double(struct ww_tensor t)
+static struct ww_tensor of_type(struct ww_tensor t, int dtype, int itemsize)
 {
-	t.dtype = WW_F64;
-	t.itemsize = 8;
-	t.bytes = 8 * t.numel;
+	t.dtype = dtype;
+	t.itemsize = itemsize;
+	t.bytes = itemsize * t.numel;
 	return t;
 }
+
+static struct ww_tensor in_double(struct ww_tensor t) { return of_type(t, WW_F64, 8); }
 
 static struct ww_tensor inputs[1], params[4], outputs[5];
 static struct ww_facts facts = { .inputs = inputs,
@@ -75,6 +77,13 @@ static int set_task(const char *path)
 		params[0] = tensor("bias", 1, 1000, 0);
 		outputs[0] = tensor("output0", 2, 67, 1000);
 		facts.n_params = facts.n_outputs = 1;
+	} else if (!strcmp(name, "marks.py")) {
+		inputs[0] = tensor("x", 0, 67, 1000);
+		params[0] = tensor("level", 1, 1000, 0);
+		outputs[0] = of_type(tensor("output0", 2, 67, 1000), WW_BOOL, 1);
+		outputs[1] = of_type(tensor("output1", 3, 67, 1000), WW_I64, 8);
+		outputs[2] = tensor("output2", 4, 67, 1000);
+		facts.n_params = 1, facts.n_outputs = 3;
 	} else if (!strcmp(name, "decay.py")) {
 		inputs[0] = tensor("x", 0, 128, 96);
 		params[0] = tensor("scale", 1, 96, 0);

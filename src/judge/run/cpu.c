@@ -7,7 +7,7 @@
  * and use the descriptors it has.
  *
  * Buffers are memory of the judge's, who poisons them and looks at the bytes beside them (owned.h).  The threads'
- * shared memory holds 0xff bytes before every call; that the state of a native process cannot be controlled further
+ * shared memory is poisoned here before every call; that the state of a native process cannot be controlled further
  * than this (registers, its heap, the C library's data) is why a cpu verdict's guarantees are weaker than those on
  * cuda. */
 #include "judge/run/cpu.h"
@@ -29,6 +29,7 @@ struct cpu {
 	struct ww_cpu_buffer *buffers; /* image->n_buffers */
 	void **addresses;              /* of the buffers, for ww_exec_issue() */
 	int ready;
+	unsigned poisoned; /* how often */
 };
 
 static int cpu_open(void **self, int device, int threads, const struct ww_run_host *host, struct ww_run_reply *r)
@@ -100,6 +101,7 @@ static int cpu_load(void *self, const struct ww_image *image, int binary_fd, siz
 	(void)symbols;
 
 	x->image = image;
+	x->poisoned = 0;
 	x->buffers = calloc(image->n_buffers + 1u, sizeof(*x->buffers));
 	x->addresses = calloc(image->n_buffers + 1u, sizeof(*x->addresses));
 	if (!x->buffers || !x->addresses)
@@ -151,15 +153,17 @@ static void poison_shared(void *ctx, int thread)
 	size_t n;
 	void *shared = ww_exec_shared(x->exec, thread, &n);
 	if (shared)
-		memset(shared, WW_RUN_POISON_BYTE, n);
+		memset(shared, ww_run_poison(x->poisoned), n);
 }
 
 static int cpu_prepare(void *self, unsigned flags, struct ww_run_reply *r)
 {
 	struct cpu *x = self;
 	(void)r;
-	if ((flags & WW_RUN_POISON) && x->ready)
+	if ((flags & WW_RUN_POISON) && x->ready) {
 		ww_exec_parallel(x->exec, poison_shared, x);
+		x->poisoned++;
+	}
 	return WW_RUN_OK;
 }
 

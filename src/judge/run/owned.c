@@ -56,10 +56,11 @@ enum ww_rc ww_owned_scratch(size_t bytes, struct ww_run_bind *b, int *fd, struct
 	return WW_OK;
 }
 
-void ww_owned_poison(const struct ww_owned *o)
+void ww_owned_poison(struct ww_owned *o)
 {
+	unsigned char byte = ww_run_poison(o->poisoned++);
 	for (int i = 0; i < o->n; i++)
-		memset(o->b[i].map + o->b[i].offset_bytes, WW_RUN_POISON_BYTE, o->b[i].bytes);
+		memset(o->b[i].map + o->b[i].offset_bytes, byte, o->b[i].bytes);
 }
 
 static int all_guard(const unsigned char *p, size_t n)

@@ -20,6 +20,7 @@ struct ww_owned {
 	struct ww_owned_buffer *b;
 	int n;
 	size_t cap;
+	unsigned poisoned; /* how often */
 };
 
 /* Map the memory behind fd, which runner and judge share, and fill what is not the buffer with guard bytes.  `role` and
@@ -29,8 +30,8 @@ enum ww_rc ww_owned_map(struct ww_owned *o, const struct ww_run_bind *b, int fd,
 /* New memory for a scratch buffer of `bytes` bytes, which ends less than 256 bytes before a page does: fills *b for the
  * runner and *fd, the caller's, sealed against changes of its size.  WW_ERR_NOMEM: there is not so much. */
 enum ww_rc ww_owned_scratch(size_t bytes, struct ww_run_bind *b, int *fd, struct ww_err *err) WW_MUST_CHECK;
-/* 0xff into every buffer.  The runner must be stopped. */
-void ww_owned_poison(const struct ww_owned *o);
+/* ww_run_poison() into every buffer, another byte in each call.  The runner must be stopped. */
+void ww_owned_poison(struct ww_owned *o);
 /* 1, or 0 and one line in `why` (n bytes) where bytes beside a buffer have changed. */
 int ww_owned_intact(const struct ww_owned *o, char *why, size_t n);
 void ww_owned_release(struct ww_owned *o);

@@ -233,6 +233,7 @@ static int cuda_ready(void *self, struct ww_run_reply *r)
 	struct ww_cuda *x = self;
 	const struct ww_image_buffer *b = ww_image_buffers(x->image);
 	int kind = WW_RUN_OK;
+	x->poisoned = 0;
 	for (uint32_t i = 0; kind == WW_RUN_OK && i < x->image->n_buffers; i++) {
 		if (x->buffers[i].mapped)
 			continue;

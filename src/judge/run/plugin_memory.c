@@ -152,10 +152,11 @@ out:
 CUresult ww_cuda_poison(struct ww_cuda *x)
 {
 	CUresult e = CUDA_SUCCESS;
+	unsigned char byte = ww_run_poison(x->poisoned++);
 	for (uint32_t i = 0; e == CUDA_SUCCESS && i < x->image->n_buffers; i++) {
 		const struct ww_cuda_buffer *b = &x->buffers[i];
 		if (b->writable && b->bytes)
-			e = x->cuMemsetD8Async(b->data, WW_RUN_POISON_BYTE, b->bytes, x->stream);
+			e = x->cuMemsetD8Async(b->data, byte, b->bytes, x->stream);
 	}
 	return e == CUDA_SUCCESS ? ww_cuda_tables_restore(x) : e;
 }

@@ -72,6 +72,7 @@ struct ww_cuda {
 	int n_tables;
 	int sm_count;
 	int exact;                  /* WW_RUN_EXACT */
+	unsigned poisoned;          /* how often, with the plan that is loaded */
 	struct ww_cuda_part *parts; /* once they are ready */
 	int n_parts;
 };

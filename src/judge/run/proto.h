@@ -171,7 +171,15 @@ struct ww_run_backend {
 };
 
 /* What the bytes beside a buffer hold, between its end and the end of its pages. */
-enum { WW_RUN_GUARD_BYTE = 0xc5, WW_RUN_POISON_BYTE = 0xff };
+enum { WW_RUN_GUARD_BYTE = 0xc5 };
+/* What every byte of outputs, scratch and cpu shared memory holds before a call; `call` counts up.  All ones are NaN,
+ * but also true and -1, no obstacle to fmaxf(), and the largest unsigned number.  So other calls find a large number of
+ * either sign there, or zero: nothing that nobody has written is right in all of them. */
+static inline unsigned char ww_run_poison(unsigned call)
+{
+	static const unsigned char bytes[] = { 0xff, 0x7f, 0x00, 0xfe };
+	return bytes[call % sizeof(bytes)];
+}
 
 /* From here on ww_run_send() ends with WW_ERR_TIMEOUT where the other end reads nothing for so long: a runner that has
  * been taken over may answer requests that it leaves in the socket. */
