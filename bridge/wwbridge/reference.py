@@ -42,7 +42,7 @@ import math
 import torch
 
 from . import Refuse
-from .parts import BACKWARD, FEWER, SOON, Limits, layout, step_of, tail
+from .parts import BACKWARD, FEWER, ONE, SOON, Limits, layout, step_of, tail
 from .promoted import addresses, default_run, floating, nearer_to_zero, promoted_run
 from .tensors import out_of_memory, span, sub_seed
 
@@ -53,7 +53,7 @@ UNITS = 84  # SIMPLE_FLOOR in units in the last place of fp32
 FEW, NEIGHBOURS, FAR, HOPELESS, CANCELLED = 64, 16, 2.0**-6, 1e4, 1e-3
 # Times the limit after SOON neighbours, of a part and of the whole: no further ones would change that.
 BEYOND, FURTHER = 100, 4
-QUARTER, EPS = 0.25, torch.finfo(torch.float32).eps
+EPS = torch.finfo(torch.float32).eps
 UNSURE = 0.01  # of an integer output, whose values may differ between PyTorch's fp32 and fp64 runs
 
 
@@ -203,12 +203,13 @@ class References:
         return row
 
     def _each(self, i, found, row):
-        """The row of an output that is right as a whole and too small for parts: no number may be left out because
-        another is large.  One that is a quarter off is wrong where neither PyTorch's errors nor 84 units in the last
-        place of the inputs reach there, on the draw and its neighbours."""
+        """The row of an output that is right as a whole and too small for parts: no number may be left out, or
+        estimated, because another is large.  One that is further off than one element of a part may be is wrong where
+        neither PyTorch's errors nor 84 units in the last place of the inputs reach there, on the draw and its
+        neighbours."""
         f, e, d = (t.reshape(-1).double() for t in (found, self.exact[i], self.default[i]))
-        off = (f - e).abs()
-        wrong = off > (QUARTER * e.abs() + 16 * (d - e).abs()).clamp(min=torch.finfo(self.default[i].dtype).tiny)
+        off, most = (f - e).abs(), ONE * self._floor(i)
+        wrong = off > (most * e.abs() + 16 * (d - e).abs()).clamp(min=torch.finfo(self.default[i].dtype).tiny)
         wrong &= e.isfinite() & d.isfinite() & (e != 0)
         if bool(wrong.any()):
             self.look_around(NEIGHBOURS)
@@ -220,7 +221,7 @@ class References:
         v.add(0, wrong, torch.zeros_like(wrong), f, off)
         mine = {"err_rel": float(off[at] / e[at].abs()), "err_abs": float(off[at]), "at": at}
         own = {**self.own[i], "err_rel": float((d - e)[at].abs() / e[at].abs()), "rms": float(e[at].abs())}
-        out = describe(found, self.exact[i], own, mine, v, False, QUARTER, QUARTER * float(e[at].abs()))
+        out = describe(found, self.exact[i], own, mine, v, False, most, most * float(e[at].abs()))
         return {**out, "numel": 1, "part": f"element {at}", "excess": math.inf}
 
     def look_around(self, n):
