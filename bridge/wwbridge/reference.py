@@ -667,13 +667,33 @@ FLAGS = ("independent", "constant", "zero")
 MORE_DRAWS = {"strict": ((1.0, 0.0), (1.0, 0.0), (64.0, 0.0), (1.0, 3.0)), "paper": ((1.0, 0.0), (1.0, 0.0))}
 
 
+PLAIN = 6  # draws like those that are timed, beyond the first
+
+
+def repeated(task, seed_a, seed_b):
+    """Would the rule itself take the outputs of one draw in all others of the kind that is timed, with parameters and
+    state of their own?  A solution sees in a few elements whether a draw is of that kind, and need not look at the
+    rest."""
+    task.draw(seed_b, 1.0, 0.0, "redraw")
+    other = default_run(task)
+    for i in range(PLAIN):
+        task.draw(sub_seed(seed_a, f"plain {i}"), 1.0, 0.0, "redraw")
+        r = References(task)
+        same = all(r.judge(k, o, "strict")["pass"] for k, o in enumerate(other))
+        r = None  # its memory
+        if not same:
+            break
+    task.draw(seed_b, 1.0, 0.0, "init")
+    return same
+
+
 def suspected(rows):
     return all(any(t[k] for k in FLAGS) for t in rows) or any(t["unsure"] for t in rows)
 
 
 def degenerate(task, seed_a, seed_b):
     """Would the rule take an answer that ignores the input: the output of another draw, a number, zero?  For both
-    rules.  By strict a task with an output that is `unsure` is degenerate as well."""
+    rules.  By strict a task with an output that is `unsure` is degenerate as well, and one that is `repeated`."""
     task.draw(seed_b, 1.0, 0.0, "keep")
     other = default_run(task)
 
@@ -689,6 +709,7 @@ def degenerate(task, seed_a, seed_b):
     if task.target.kind == "cuda":
         r.rehearse()
     found, answer = {rule: look(r, rule) for rule in MORE_DRAWS}, {}
+    alike = bool(found["strict"]) and all(t["independent"] for t in found["strict"])
     for rule, rows in found.items():
         for i, (scale, shift) in enumerate(MORE_DRAWS[rule]):
             if not suspected(rows):
@@ -699,4 +720,7 @@ def degenerate(task, seed_a, seed_b):
                 rows = [{k: a[k] and b[k] for k in a} for a, b in zip(rows, look(r, rule))]
         answer[rule] = {"degenerate": suspected(rows), "outputs": rows, "unsure": any(t["unsure"] for t in rows),
                         **{k: bool(rows) and all(t[k] for t in rows) for k in FLAGS}}
+    r, strict = None, answer["strict"]
+    strict["repeated"] = alike and not strict["degenerate"] and repeated(task, seed_a, seed_b)
+    strict["degenerate"] |= strict["repeated"]
     return answer

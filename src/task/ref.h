@@ -182,7 +182,7 @@ enum ww_rc ww_ref_compare(struct ww_ref *r, enum ww_rule rule, int if_finite, co
  * from the seeds (so the current draw is gone afterwards). */
 struct ww_ref_degenerate {
 	struct {
-		int degenerate;  /* any of the three, for every output */
+		int degenerate;  /* any of the three, for every output, or all timed draws are alike */
 		int independent; /* the outputs of another draw would be taken */
 		int constant;    /* one number for each output would be */
 		int zero;        /* zeros would be */

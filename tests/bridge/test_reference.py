@@ -919,7 +919,8 @@ DEGENERATE = {
     "return torch.softmax(x, 1)": ("", ""),
     "return 1 + 1e-3 * x": ("", "constant independent"),  # closer to 1 than the paper's rule looks
     "return torch.where(x > 0, x / 0, x)": ("", ""),
-    "return torch.sigmoid(x + 30)": ("", "constant independent"),  # 1 for these inputs, not for 64 times as large ones
+    # 1 for these inputs, which are those that are timed, not for 64 times as large ones
+    "return torch.sigmoid(x + 30)": ("repeated", "constant independent"),
     "return 11 + 2e-5 * x.sum()": ("",
                                    "independent"),  # nearly the same for every draw: not for scaled and shifted ones
 }
@@ -932,6 +933,12 @@ def degenerate_tasks():
         for rule, words in zip(("strict", "paper"), expected):
             assert d[rule]["degenerate"] == (words != ""), f"{forward}: {rule}: {d[rule]}"
             assert all(d[rule][w] for w in words.split()), f"{forward}: {rule}: {d[rule]}"
+    for forward, setup, words in (
+        ("return x.sin().sum(1)", "pass", "repeated"),  # the answer of the draw before, where a few elements say so
+        ("return (x * self.w).sum(1)", "self.w = nn.Parameter(torch.ones(8))", ""),  # parameters are drawn
+    ):
+        d = task(forward, setup, inputs="[torch.linspace(-4, 4, 32).view(4, 8)]").degenerate(1, 2)["strict"]
+        assert d["degenerate"] == d["repeated"] == (words != ""), f"{forward}: {d}"
     nothing = task("return torch.empty(0, 3)").degenerate(1, 2)["strict"]
     assert nothing["degenerate"] and not nothing["outputs"]
 
