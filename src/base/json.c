@@ -33,15 +33,21 @@ static void count_values(const char *text, size_t n, size_t *values, size_t *con
 	*values += *containers;
 }
 
-enum ww_rc ww_json_parse_message(const char *text, size_t n, const char *what, json_t **out, struct ww_err *err)
+enum ww_rc ww_json_parse_bounded(
+	const char *text, size_t n, const char *what, int max_containers, int max_values, json_t **out, struct ww_err *err)
 {
 	size_t values, containers;
 	*out = NULL;
 	count_values(text, n, &values, &containers);
-	if (containers > WW_JSON_MESSAGE_CONTAINERS || values > WW_JSON_MESSAGE_VALUES)
+	if (containers > (size_t)max_containers || values > (size_t)max_values)
 		return ww_err_set(err, WW_ERR_LIMIT, "%s holds more than %d arrays and objects, or %d values", what,
-			WW_JSON_MESSAGE_CONTAINERS, WW_JSON_MESSAGE_VALUES);
+			max_containers, max_values);
 	return ww_json_parse(text, n, what, out, err);
+}
+
+enum ww_rc ww_json_parse_message(const char *text, size_t n, const char *what, json_t **out, struct ww_err *err)
+{
+	return ww_json_parse_bounded(text, n, what, WW_JSON_MESSAGE_CONTAINERS, WW_JSON_MESSAGE_VALUES, out, err);
 }
 
 enum ww_rc ww_json_read_file(const char *path, size_t max_bytes, json_t **out, struct ww_err *err)

@@ -17,6 +17,9 @@ enum ww_rc ww_json_parse(const char *text, size_t n, const char *what, json_t **
 enum { WW_JSON_MESSAGE_VALUES = 1 << 18, WW_JSON_MESSAGE_CONTAINERS = 1 << 14 };
 enum ww_rc ww_json_parse_message(
 	const char *text, size_t n, const char *what, json_t **out, struct ww_err *err) WW_MUST_CHECK;
+/* With bounds of one's own. */
+enum ww_rc ww_json_parse_bounded(const char *text, size_t n, const char *what, int max_containers, int max_values,
+	json_t **out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_json_read_file(const char *path, size_t max_bytes, json_t **out, struct ww_err *err) WW_MUST_CHECK;
 /* The other way, indented and atomic (base/fs.h): dir/name, or `name` where dir is NULL.  Longer than max_bytes is
  * WW_ERR_LIMIT, v NULL is WW_ERR_NOMEM. */

@@ -125,6 +125,18 @@ enum ww_rc ww_frames_send(const struct ww_frames *s, const json_t *body, const i
 	return WW_OK;
 }
 
+/* A tree takes up to 100 times the memory of its text.  The largest answer is a graph: ten arrays and objects a node.
+ */
+static enum ww_rc parse(const struct ww_frames *s, const char *text, size_t n, json_t **body, struct ww_err *err)
+{
+	enum { CONTAINERS = 1 << 19, VALUES = 1 << 22 };
+	enum ww_rc rc = ww_json_parse_bounded(text, n, "the worker's answer",
+		s->small ? WW_JSON_MESSAGE_CONTAINERS : CONTAINERS, s->small ? WW_JSON_MESSAGE_VALUES : VALUES, body, err);
+	if (rc == WW_ERR_LIMIT)
+		err->rc = rc = WW_ERR_PROTOCOL;
+	return rc;
+}
+
 enum ww_rc ww_frames_receive(const struct ww_frames *s, json_t **body, int *fds, int max, int *n, struct ww_err *err)
 {
 	unsigned char header[WW_FRAME_HEADER_BYTES];
@@ -142,7 +154,7 @@ enum ww_rc ww_frames_receive(const struct ww_frames *s, json_t **body, int *fds,
 	WW_CHECK(ww_frames_get(s, text, f.body_bytes, err));
 	enum ww_rc rc = ww_frames_get_fds(s, fds, (int)f.n_fds, n, err);
 	if (rc == WW_OK)
-		rc = ww_json_parse(text, f.body_bytes, "the worker's answer", body, err);
+		rc = parse(s, text, f.body_bytes, body, err);
 	while (rc != WW_OK && *n > 0)
 		ww_fd_close(&fds[--*n]);
 	return rc;

@@ -40,6 +40,7 @@ struct ww_frames {
 	int sock;
 	enum ww_rc (*wait)(void *ctx, short events, struct ww_err *err);
 	void *ctx;
+	int small; /* what comes are short answers: few values are taken (ww_json_parse_message()) */
 };
 enum ww_rc ww_frames_put(const struct ww_frames *s, const void *bytes, size_t n, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_frames_get(const struct ww_frames *s, void *bytes, size_t n, struct ww_err *err) WW_MUST_CHECK;
@@ -48,6 +49,7 @@ enum ww_rc ww_frames_get_fds(const struct ww_frames *s, int *fds, int n, int *go
 /* body NULL is WW_ERR_NOMEM. */
 enum ww_rc ww_frames_send(
 	const struct ww_frames *s, const json_t *body, const int *fds, int n_fds, struct ww_err *err) WW_MUST_CHECK;
-/* *n descriptors come with it, `max` at most, close-on-exec; after an error none is left open. */
+/* What a body holds is counted before it is parsed; too much is WW_ERR_PROTOCOL.
+ * *n descriptors come with it, `max` at most, close-on-exec; after an error none is left open. */
 enum ww_rc ww_frames_receive(
 	const struct ww_frames *s, json_t **body, int *fds, int max, int *n, struct ww_err *err) WW_MUST_CHECK;

@@ -296,7 +296,7 @@ enum ww_rc ww_worker_send(
 	struct exchange x = { w, deadline_ns };
 	if (w->dead)
 		return ww_err_set(err, WW_ERR_WORKER, "the reference worker has ended");
-	enum ww_rc rc = ww_frames_send(&(struct ww_frames){ w->proc.fd, wait_socket, &x }, body, fds, n_fds, err);
+	enum ww_rc rc = ww_frames_send(&(struct ww_frames){ w->proc.fd, wait_socket, &x, 0 }, body, fds, n_fds, err);
 	return rc == WW_ERR_WORKER ? died(w, err) : rc;
 }
 
@@ -311,7 +311,7 @@ enum ww_rc ww_worker_receive(
 	enum ww_rc rc = WW_NEW(*fds, WW_FRAME_MAX_FDS, err);
 	if (rc == WW_OK)
 		rc = ww_frames_receive(
-			&(struct ww_frames){ w->proc.fd, wait_socket, &x }, body, *fds, WW_FRAME_MAX_FDS, n_fds, err);
+			&(struct ww_frames){ w->proc.fd, wait_socket, &x, 0 }, body, *fds, WW_FRAME_MAX_FDS, n_fds, err);
 	if (rc == WW_OK)
 		return WW_OK;
 	free(*fds);

@@ -461,7 +461,7 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 	struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err)
 {
 	struct waiting w = waiting_for(c, limit_s, res);
-	struct ww_frames wire = { c->sock, wait_candidate, &w };
+	struct ww_frames wire = { c->sock, wait_candidate, &w, 1 };
 	struct mark q;
 	char kind;
 	enum ww_rc rc;
@@ -493,7 +493,7 @@ enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_c
 	struct ww_run_result *res, struct ww_err *err)
 {
 	struct waiting w = waiting_for(c, limit_s, res);
-	struct ww_frames wire = { c->sock, wait_candidate, &w };
+	struct ww_frames wire = { c->sock, wait_candidate, &w, 1 };
 	struct mark q;
 	char kind = 0;
 	enum ww_rc rc;

@@ -66,7 +66,8 @@ static enum ww_rc greeting(struct ww_candidates *z, struct ww_err *err)
 	json_auto_t *body = NULL;
 	int n_fds;
 	struct patience p = { z->proc.fd, ww_deadline_ns(START_LIMIT_S) };
-	enum ww_rc rc = ww_frames_receive(&(struct ww_frames){ z->proc.fd, wait_until, &p }, &body, NULL, 0, &n_fds, err);
+	enum ww_rc rc = ww_frames_receive(
+		&(struct ww_frames){ z->proc.fd, wait_until, &p, 0 }, &body, NULL, 0, &n_fds, err);
 	if (rc == WW_OK && !json_is_true(json_object_get(body, "ok")))
 		rc = ww_err_set(err, WW_ERR_MISSING, "%.600s",
 			ww_json_str(body, "error", "the process that starts PyTorch solutions did not start"));
@@ -190,7 +191,7 @@ static enum ww_rc order(struct ww_candidates *z, unsigned what, const struct ww_
 		rc = attempt || !ww_proc_alive(&z->proc) ? start(z, err) : WW_OK;
 		struct patience p = { z->proc.fd, ww_deadline_ns(FORK_LIMIT_S) };
 		if (rc == WW_OK)
-			rc = ww_frames_send(&(struct ww_frames){ z->proc.fd, wait_until, &p }, q, fds, 3, err);
+			rc = ww_frames_send(&(struct ww_frames){ z->proc.fd, wait_until, &p, 0 }, q, fds, 3, err);
 	}
 	return rc;
 }

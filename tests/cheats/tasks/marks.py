@@ -1,4 +1,4 @@
-"""What is above a level: where it is, its place, and how far above.  About a half of the outputs are True, -1 and NaN."""
+"""What is above a level: where it is, its place, how far above.  About a half of it is True, -1 and NaN."""
 import torch
 import torch.nn as nn
 

@@ -117,7 +117,7 @@ static void a_full_table_is_an_error_at_once(void **state)
 	few = (struct rlimit){ (rlim_t)next + 1, all.rlim_max };
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
 	enum ww_rc rc = ww_frames_receive(
-		&(struct ww_frames){ sock[1], nothing_more_comes, NULL }, &body, fds, 3, &n, &err);
+		&(struct ww_frames){ sock[1], nothing_more_comes, NULL, 0 }, &body, fds, 3, &n, &err);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
 	assert_int_equal(rc, WW_ERR_PROTOCOL);
 	assert_non_null(strstr(err.msg, "ulimit -n"));
@@ -137,6 +137,7 @@ static void bad_messages(void **state)
 	open_fails("read(); send(b'{}', length=17 << 20); time.sleep(60)", WW_ERR_PROTOCOL, "too many");
 	open_fails("read(); send(b'{}', fds=100000)", WW_ERR_PROTOCOL, "too many");
 	open_fails("read(); send(b'not json')", WW_ERR_PROTOCOL, "JSON");
+	open_fails("read(); send(b'[' + b'{},' * 600000 + b'{}]')", WW_ERR_PROTOCOL, "arrays and objects");
 	open_fails("read(); send(b'[1]')", WW_ERR_PROTOCOL, "ok");
 	open_fails("read(); send(b'{\"ok\": 1}')", WW_ERR_PROTOCOL, "ok");
 	open_fails("read(); send(b'{\"ok\": true}')", WW_ERR_PROTOCOL, "device");
