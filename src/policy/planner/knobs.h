@@ -32,6 +32,7 @@ struct knobs {
 		} rows;
 		struct {
 			int nb, kc, mt;
+			int form; /* 1: packed tiles, 2: gemm_thin where B is stored (n, k) */
 		} cpu_gemm;
 		struct {
 			int form; /* 1: gemm_mma, 2: gemm3 or gemm16 */

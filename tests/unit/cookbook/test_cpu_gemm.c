@@ -50,13 +50,17 @@ WW_FN ww_vf attn_bias(
 GEMM(gemm, )
 GEMM(gemm_f16, _f16)
 GEMM(gemm_bf16, _bf16)
-WW_KERNEL(thin)
-{
-	const struct out c = { WW_ARG(float *, WW_THIN_ARGS), WW_ARG(long long, 1),
-		WW_ARG(long long, 0) * WW_ARG(long long, 1), 0 };
-
-	ww_cpu_gemm_thin(b, arg, gemm_epi, &c);
-}
+#define THIN(name, suffix) \
+	WW_KERNEL(name) \
+	{ \
+		const struct out c = { WW_ARG(float *, WW_THIN_ARGS), WW_ARG(long long, 1), \
+			WW_ARG(long long, 0) * WW_ARG(long long, 1), 0 }; \
+\
+		ww_cpu_gemm_thin##suffix(b, arg, gemm_epi, &c); \
+	}
+THIN(thin, )
+THIN(thin_f16, _f16)
+THIN(thin_bf16, _bf16)
 WW_KERNEL(attn)
 {
 	const struct out c = { WW_ARG(float *, WW_ATTN_ARGS), WW_ARG(long long, 2), 0, WW_ARG(long long, 4) };
@@ -83,9 +87,10 @@ CONV(conv_f16, _f16)
 CONV(conv_bf16, _bf16)
 
 const struct kernel_entry kernel_table[] = { { "gemm", gemm }, { "gemm_f16", gemm_f16 }, { "gemm_bf16", gemm_bf16 },
-	{ "thin", thin }, { "attn", attn }, { "attn_masked", attn_masked }, { "conv", conv }, { "conv_pack", conv_pack },
-	{ "conv_f16", conv_f16 }, { "conv_f16_pack", conv_f16_pack }, { "conv_bf16", conv_bf16 },
-	{ "conv_bf16_pack", conv_bf16_pack }, { NULL, NULL } };
+	{ "thin", thin }, { "thin_f16", thin_f16 }, { "thin_bf16", thin_bf16 }, { "attn", attn },
+	{ "attn_masked", attn_masked }, { "conv", conv }, { "conv_pack", conv_pack }, { "conv_f16", conv_f16 },
+	{ "conv_f16_pack", conv_f16_pack }, { "conv_bf16", conv_bf16 }, { "conv_bf16_pack", conv_bf16_pack },
+	{ NULL, NULL } };
 
 static int buffer(struct ww_plan *p, void *data)
 {
@@ -112,7 +117,8 @@ static void *rounded(enum type type, float *x, long long n)
 static void check_gemm_of(enum type type, long long gap, long long m, long long n, long long k, long long batch,
 	int b_nk, long long kc, long long nb, long long mt, int is_thin)
 {
-	static const char *const kernel[] = { "gemm", "gemm_f16", "gemm_bf16" };
+	static const char *const kernel[] = { "gemm", "gemm_f16", "gemm_bf16" },
+							 *const thin[] = { "thin", "thin_f16", "thin_bf16" };
 	struct ww_plan *p = host_new(2);
 	const long long lda = k + gap, ldb = (b_nk ? k : n) + 5;
 	const long long sa = m * lda, sb = (b_nk ? n : k) * ldb;
@@ -137,7 +143,7 @@ static void check_gemm_of(enum type type, long long gap, long long m, long long 
 		.kc = kc };
 
 	if (is_thin)
-		ww_recipe_cpu_gemm_thin(p, "thin", &g);
+		ww_recipe_cpu_gemm_thin(p, thin[type], &g);
 	else
 		ww_recipe_cpu_gemm(p, kernel[type], &g);
 	ww_arg_buf(p, buffer(p, y), 0);
@@ -151,7 +157,7 @@ static void check_gemm_of(enum type type, long long gap, long long m, long long 
 					s += (double)a[z * sa + i * lda + t] * (double)w[z * sb + (b_nk ? j * ldb + t : t * ldb + j)];
 				r[(z * m + i) * n + j] = s;
 			}
-	test_close(y, r, batch * m * n, 1e-5, is_thin ? "gemm_thin" : kernel[type]);
+	test_close(y, r, batch * m * n, 1e-5, is_thin ? thin[type] : kernel[type]);
 	host_free(p);
 	free(ha);
 	free(hw);
@@ -164,7 +170,7 @@ static void check_gemm_of(enum type type, long long gap, long long m, long long 
 static void check_gemm(long long m, long long n, long long k, long long batch, int b_nk, long long kc, long long nb,
 	long long mt, int is_thin)
 {
-	for (enum type type = F32; type <= BF16 && !(type && is_thin); type++)
+	for (enum type type = F32; type <= BF16; type++)
 		for (long long gap = type == F32 ? 3 : 2; gap <= 3; gap++)
 			check_gemm_of(type, gap, m, n, k, batch, b_nk, kc, nb, mt, is_thin);
 }
@@ -181,6 +187,9 @@ static void test_gemm(void **state)
 	}
 	check_gemm(1, 100, 1000, 1, 1, 0, 0, 0, 1);
 	check_gemm(6, 37, 77, 3, 1, 0, 16, 0, 1);
+	check_gemm(17, 50, 253, 1, 1, 0, 0, 0, 1); /* groups of 4 and 3 rows */
+	check_gemm(70, 19, 125, 2, 1, 0, 0, 0, 1); /* two blocks of rows, copied */
+	check_gemm(2, 1, 1, 1, 1, 0, 0, 0, 1);
 }
 
 static void check_attention(const char *name, long long heads, long long group, long long lq, long long lk, long long d,

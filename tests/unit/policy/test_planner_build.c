@@ -987,6 +987,33 @@ static void test_half_on_the_cpu(void **state)
 	}
 }
 
+/* Few rows read B once where it lies, as far as K pays for a sum across lanes for each result. */
+static void test_few_rows_on_the_cpu(void **state)
+{
+	static const struct {
+		const char *dtype;
+		int m, k;
+		const char *want;
+	} want[] = { { "bfloat16", 17, 896, "ww_cpu_gemm_thin_bf16(b" }, { "float16", 2, 512, "ww_cpu_gemm_thin_f16(b" },
+		{ "float32", 40, 256, "ww_cpu_gemm_thin(b" }, { "float32", 41, 256, "ww_cpu_gemm(b" },
+		{ "float32", 24, 32, "ww_cpu_gemm(b" }, { "float32", 8, 32, "ww_cpu_gemm_thin(b" } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *g = product(want[i].dtype, want[i].m, 40, want[i].k, "relu");
+		struct pl_result r;
+
+		assert_non_null(g);
+		build(g, "cpu", &r);
+		assert_true(r.ok);
+		assert_non_null(strstr(r.device_text, want[i].want));
+		assert_int_equal(
+			strstr(r.plan_text, "ww_recipe_cpu_gemm_thin(p") != NULL, strstr(want[i].want, "_thin") != NULL);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Which form a product takes by its size, what it is made of before it, and what it is not. */
 static void test_forms_of_products(void **state)
 {
@@ -1292,10 +1319,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
 		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
 		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_half_on_the_cpu),
-		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
-		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
-		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
-		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
+		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_forms_of_products),
+		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
+		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
+		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,7 +84,7 @@ static int one_stride(const struct operand *o, int from, int to)
 
 /* ---- Schedule ---------------------------------------------------------------------------------------------------- */
 
-enum form { ANY, MMA, HALF, SPLIT }; /* ww::gemm_any, ww::gemm_mma, ww::gemm16, ww::gemm3 */
+enum form { ANY, MMA, HALF, SPLIT, THIN }; /* ww::gemm_any, ww::gemm_mma, ww::gemm16, ww::gemm3; ww_cpu_gemm_thin */
 
 static const struct ix *stride_of(struct pl *pl, const struct anchor *sp, int which, int d)
 {
@@ -352,6 +352,17 @@ static int ends_free(struct pl *pl, const struct anchor *s)
 	return !library;
 }
 
+static int is_nk(const struct anchor *sp) { return !ix_is(sp->in[1].stride[sp->gemm.n_batch + 1], 1); }
+
+/* cpu: so few rows that B is read once where it lies, with vectors along k, and not packed; each result then costs a
+ * sum across lanes, which a short k does not pay for. */
+static int is_thin(const struct anchor *sp, const struct knobs *kn)
+{
+	int64_t m = ix_num(sp->out->size[sp->gemm.n_batch]), k = ix_num(inner(sp)), most = in_dt(sp) == WW_F32 ? 40 : 64;
+
+	return is_nk(sp) && kn->cpu_gemm.form != 1 && (kn->cpu_gemm.form == 2 || m <= ww_min(most, 8 + k / 4));
+}
+
 static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 {
 	const struct anchor *sp = k->anchor;
@@ -361,8 +372,10 @@ static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 	int half = in_dt(sp) != WW_F32, tiles = pl->dev.cc == 90 && strides && (!half || fits_gemm16(sp));
 
 	l->outer = pl_sizes(pl, sp->out, 0, sp->gemm.n_batch);
-	if (pl->target == WW_TARGET_CPU)
+	if (pl->target == WW_TARGET_CPU) {
+		l->form = is_thin(sp, kn) ? THIN : ANY;
 		return;
+	}
 	l->form = kn->plain ? ANY : best_form(pl, sp, k->out[0]->root && pl_is_bare(k), &library);
 	if (kn->gemm.form == 1 && l->form != ANY)
 		l->form = MMA;
@@ -399,33 +412,35 @@ static void build(struct pl *pl, struct kern *k)
 /* ---- cpu --------------------------------------------------------------------------------------------------------- */
 
 static const struct knob_row cpu_knobs[] = { { KNOB(cpu_gemm.nb), "nb", { 96, 192, 48 } },
-	{ KNOB(cpu_gemm.kc), "kc", { 512, 768 } }, { KNOB(cpu_gemm.mt), "mt", { 256, 128 } }, { 0 } };
+	{ KNOB(cpu_gemm.kc), "kc", { 512, 768 } }, { KNOB(cpu_gemm.mt), "mt", { 256, 128 } },
+	{ KNOB(cpu_gemm.form), "form", { 1, 2 } }, { 0 } };
 
 static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	struct anchor *sp = k->anchor;
 	const struct knobs *kn = pl_knobs(pl, k->id);
-	int nb = sp->gemm.n_batch, r = nb + 2, b_nk = !ix_is(sp->in[1].stride[r - 1], 1);
+	int nb = sp->gemm.n_batch, r = nb + 2, b_nk = is_nk(sp);
 	const struct operand *a = &sp->in[0], *b = &sp->in[1];
-	const char *suffix = pl_cpu_suffix(in_dt(sp));
+	const char *suffix = pl_cpu_suffix(in_dt(sp)), *thin = k->loop->form == THIN ? "_thin" : "";
 
 	pl_cpu_context(pl, k, s);
 	pl_cpu_functor(pl, k, s, "void @_epi(const void *ctx, long long z, long long row, long long col, ww_vf acc, int n)",
 		pl_fmt(pl, "%s%s\tconst ix_t %s_0 = col;\n\n\t(void)z;\n\t(void)row;\n", pl_axes(pl, k, 0, nb, "z"),
 			pl_axis(pl, k, r - 2, "row"), k->loop->lane->name),
 		k->loop->store);
-	pl_cpu_kernel(pl, k, s, "WW_GEMM_ARGS", pl_fmt(pl, "ww_cpu_gemm%s(b, arg, @_epi, &c)", suffix));
+	pl_cpu_kernel(pl, k, s, *thin ? "WW_THIN_ARGS" : "WW_GEMM_ARGS",
+		pl_fmt(pl, "ww_cpu_gemm%s%s(b, arg, @_epi, &c)", thin, suffix));
 	k->launch = pl_named(pl, k,
-		"\tww_recipe_cpu_gemm(p, \"@\", &(struct ww_cpu_gemm){\n"
+		"\tww_recipe_cpu_gemm%s(p, \"@\", &(struct ww_cpu_gemm){\n"
 		"\t\t%s.m = %s, .n = %s, .k = %s, .batch = %s, .a_buf = %s, .b_buf = %s, .a_offset_bytes = %s, "
 		".b_offset_bytes = %s,\n"
-		"\t\t.lda = %s, .ldb = %s, .a_batch_stride = %s, .b_batch_stride = %s, .b_nk = %d, .nb = %d, .mt = %d, "
-		".kc = %d });\n%s",
-		*suffix ? ".half = 1, " : "", ix_text(pl, sp->out->size[r - 2]), ix_text(pl, sp->out->size[r - 1]),
+		"\t\t.lda = %s, .ldb = %s, .a_batch_stride = %s, .b_batch_stride = %s, .b_nk = %d, .nb = %d%s "
+		"});\n%s",
+		thin, *suffix ? ".half = 1, " : "", ix_text(pl, sp->out->size[r - 2]), ix_text(pl, sp->out->size[r - 1]),
 		ix_text(pl, inner(sp)), ix_text(pl, k->loop->outer), pl_plan_buf(pl, a->buf), pl_plan_buf(pl, b->buf),
 		pl_bytes(pl, a), pl_bytes(pl, b), ix_text(pl, a->stride[r - 2]), ix_text(pl, b->stride[b_nk ? r - 1 : r - 2]),
 		ix_text(pl, stride_of(pl, sp, 0, nb - 1)), ix_text(pl, stride_of(pl, sp, 1, nb - 1)), b_nk, kn->cpu_gemm.nb,
-		kn->cpu_gemm.mt, kn->cpu_gemm.kc, pl_plan_args(pl, k, "\t"));
+		*thin ? "" : pl_fmt(pl, ", .mt = %d, .kc = %d", kn->cpu_gemm.mt, kn->cpu_gemm.kc), pl_plan_args(pl, k, "\t"));
 }
 
 /* ---- cuda -------------------------------------------------------------------------------------------------------- */

@@ -21,9 +21,9 @@
  * the machine multiplies pairs of bfloat16 (AVX512_BF16), each float of both is two steps of k, so that there are half
  * as many; rows of A are read as they lie where they start at whole pairs.
  *
- *     ww_cpu_gemm        the above; good from about 16 rows up
+ *     ww_cpu_gemm        the above; good from about 64 rows up
  *     ww_cpu_gemm_thin   few rows (a GEMV, a decode step): bound by reading B (N, K) once; vectors along K, no
- *                        packing */
+ *                        packing, a sum across lanes for each result */
 #ifndef WW_CPU_GEMM_H
 #define WW_CPU_GEMM_H
 
@@ -68,8 +68,10 @@ WW_FN ww_vf ww_operand_load(enum ww_operand type, const void *p, long long at, l
 WW_FN ww_vf ww_operand_run(enum ww_operand type, const void *p, long long at, long long n)
 {
 #if WW_DOT_BF16
+	if (ww_in_pairs(type) && n >= 2 * WW_VL)
+		return ww_vf_load((const float *)((const uint16_t *)p + at), WW_VL);
 	if (ww_in_pairs(type))
-		return (ww_vf)_mm512_maskz_loadu_epi16(n >= 32 ? ~0u : (1u << n) - 1, (const uint16_t *)p + at);
+		return (ww_vf)_mm512_maskz_loadu_epi16((1u << n) - 1, (const uint16_t *)p + at);
 #endif
 	return ww_operand_load(type, p, at, 0, (int)n);
 }
@@ -249,65 +251,131 @@ WW_FN void ww_gemm_tiles(
 	}
 }
 
+/* Sums of a few rows by a few columns at once, with vectors along k: WW_VL of them at most. */
+enum { WW_THIN_ROWS = 4, WW_THIN_COLS = WW_VL / 4 < 4 ? WW_VL / 4 : 4, WW_THIN_MOST = 64 /* rows of a block */ };
+
+/* acc[i][j] += products of n elements from place p on of rows ar[i], as ww_rows_take() leaves them, and wr[j]. */
+WW_FN void ww_thin_step(
+	enum ww_operand type, int rows, ww_vf *acc, const float *const *ar, const void *const *wr, long long p, long long n)
+{
+	const int per = ww_in_pairs(type) ? 2 : 1;
+	ww_vf bv[WW_THIN_COLS];
+
+	WW_UNROLL(4)
+	for (int j = 0; j < WW_THIN_COLS; j++)
+		bv[j] = ww_operand_run(type, wr[j], p, n);
+	WW_UNROLL(4)
+	for (int i = 0; i < rows; i++) {
+		const ww_vf a = ww_vf_load(ar[i] + p / per, (int)WW_CDIV(n, per));
+
+		WW_UNROLL(4)
+		for (int j = 0; j < WW_THIN_COLS; j++) {
+			ww_vf *s = &acc[i * WW_THIN_COLS + j];
+
+			*s = per == 2 ? ww_vf_dot_bf16(a, bv[j], *s) : ww_vf_fma(a, bv[j], *s);
+		}
+	}
+}
+
+/* Not inlined, so that its vectors stay in registers: among its callers' pointers gcc loads B again for each row.
+ *
+ * c[i * WW_VL + j] = the sum over k of ar[i] and wr[j], for `rows` rows, a constant.  Rows next[0] to next[n_next - 1],
+ * which are read later, are asked for on the way. */
+static __attribute__((noinline, unused)) void ww_thin_tile(enum ww_operand type, int rows, const float *const *ar,
+	const void *const *wr, long long k, float *c, const void *const *next, int n_next)
+{
+	const int lanes = ww_in_pairs(type) ? 2 * WW_VL : WW_VL, size = type == WW_OF_F32 ? 4 : 2;
+	ww_vf acc[WW_VL];
+	float sum[WW_VL];
+	long long p = 0;
+
+	WW_UNROLL(16)
+	for (int i = 0; i < WW_VL; i++)
+		acc[i] = ww_vf_zero();
+	for (; p + lanes <= k; p += lanes) {
+		if (n_next)
+			ww_prefetch((const char *)next[0] + p * size);
+		for (int j = 1; j < n_next; j++)
+			ww_prefetch((const char *)next[j] + p * size);
+		ww_thin_step(type, rows, acc, ar, wr, p, lanes);
+	}
+	if (p < k)
+		ww_thin_step(type, rows, acc, ar, wr, p, k - p);
+	ww_vf_store(sum, ww_vf_across(WW_OP_SUM, acc), WW_VL);
+	for (int i = 0; i < rows; i++)
+		for (int j = 0; j < WW_THIN_COLS; j++)
+			c[i * WW_VL + j] = sum[i * WW_THIN_COLS + j];
+}
+
+/* The same of m rows, in groups of nearly the same size, each of which asks for its part of the next columns: memory is
+ * read all the time. */
+WW_FN void ww_thin_rows(enum ww_operand type, long long m, const float *const *ar, const void *const *wr, long long k,
+	float *c, const void *const *next)
+{
+	const long long groups = WW_CDIV(m, WW_THIN_ROWS);
+
+	for (long long g = 0; g < groups; g++) {
+		const long long r = m * g / groups, rows = m * (g + 1) / groups - r, from = WW_THIN_COLS * g / groups;
+		const int n_next = (int)(WW_THIN_COLS * (g + 1) / groups - from);
+
+		if (rows == 4)
+			ww_thin_tile(type, 4, ar + r, wr, k, c + r * WW_VL, next + from, n_next);
+		else if (rows == 3)
+			ww_thin_tile(type, 3, ar + r, wr, k, c + r * WW_VL, next + from, n_next);
+		else if (rows == 2)
+			ww_thin_tile(type, 2, ar + r, wr, k, c + r * WW_VL, next + from, n_next);
+		else
+			ww_thin_tile(type, 1, ar + r, wr, k, c + r * WW_VL, next + from, n_next);
+	}
+}
+
+/* Arguments: i64 m, n, k, A row stride, B row stride, A batch stride, B batch stride, nb; A, B (N, K).
+ * Grid: x over column blocks of nb, y over groups of WW_THIN_MOST rows, z over the batch.  nb is a multiple of WW_VL.
+ * Scratch: WW_THIN_MOST + WW_MR rows of WW_ROW_LD(k) + WW_VL floats, of fewer rows m rounded up to WW_MR. */
+#define WW_THIN_ARGS 10
+WW_FN void ww_thin(
+	const struct ww_block *b, enum ww_operand type, void *const *arg, ww_gemm_epi_fn epi, const void *ctx)
+{
+	const long long n = WW_ARG(long long, 1), k = WW_ARG(long long, 2), ldb = WW_ARG(long long, 4);
+	const long long lda = WW_ARG(long long, 3), r0 = b->y * WW_THIN_MOST, c0 = b->x * WW_ARG(long long, 7);
+	const long long m = ww_min_ll(WW_THIN_MOST, WW_ARG(long long, 0) - r0),
+					c1 = ww_min_ll(n, c0 + WW_ARG(long long, 7));
+	const void *a = ww_operand_at(type, WW_ARG(const void *, 8), b->z * WW_ARG(long long, 5) + r0 * lda);
+	const void *w = ww_operand_at(type, WW_ARG(const void *, 9), b->z * WW_ARG(long long, 6));
+	float *t = b->shared, *rows = t + WW_CDIV(m, WW_MR) * WW_MR * WW_VL;
+	const float *ar[WW_THIN_MOST + WW_MR];
+
+	for (long long i = 0; i < m; i += WW_MR)
+		ww_rows_take(type, ar + i, ww_operand_at(type, a, i * lda), lda, k, (int)ww_min_ll(WW_MR, m - i),
+			rows + i * WW_ROW_LD(k));
+	for (long long c = c0; c < c1; c += WW_VL) {
+		const int cols = (int)ww_min_ll(WW_VL, c1 - c);
+
+		for (int j = 0; j < cols; j += WW_THIN_COLS) {
+			const void *wr[2 * WW_THIN_COLS];
+
+			for (int i = 0; i < 2 * WW_THIN_COLS; i++)
+				wr[i] = ww_operand_at(type, w, ww_min_ll(c + j + i, c1 - 1) * ldb);
+			ww_thin_rows(type, m, ar, wr, k, t + j, wr + WW_THIN_COLS);
+		}
+		for (long long i = 0; i < m; i++)
+			epi(ctx, b->z, r0 + i, c, ww_vf_load(t + i * WW_VL, WW_VL), cols);
+	}
+}
+
 #define WW_GEMM_OF(suffix, type) \
 	WW_FN void ww_cpu_gemm##suffix(const struct ww_block *b, void *const *arg, ww_gemm_epi_fn epi, const void *ctx) \
 	{ \
 		ww_gemm_tiles(b, type, arg, epi, ctx); \
+	} \
+	WW_FN void ww_cpu_gemm_thin##suffix( \
+		const struct ww_block *b, void *const *arg, ww_gemm_epi_fn epi, const void *ctx) \
+	{ \
+		ww_thin(b, type, arg, epi, ctx); \
 	}
 WW_GEMM_OF(, WW_OF_F32)
 WW_GEMM_OF(_f16, WW_OF_F16)
 WW_GEMM_OF(_bf16, WW_OF_BF16)
 #undef WW_GEMM_OF
-
-/* Arguments: i64 m, n, k, A row stride, B row stride, A batch stride, B batch stride, nb; A, B (N, K).
- * Grid: x over column blocks of nb, y over groups of 4 rows, z over the batch.  nb is a multiple of 16. */
-#define WW_THIN_ARGS 10
-WW_FN void ww_cpu_gemm_thin(const struct ww_block *b, void *const *arg, ww_gemm_epi_fn epi, const void *ctx)
-{
-	const long long m = WW_ARG(long long, 0), n = WW_ARG(long long, 1), k = WW_ARG(long long, 2);
-	const long long lda = WW_ARG(long long, 3), ldb = WW_ARG(long long, 4), nb = WW_ARG(long long, 7);
-	const float *a = WW_ARG(const float *, 8) + b->z * WW_ARG(long long, 5);
-	const float *w = WW_ARG(const float *, 9) + b->z * WW_ARG(long long, 6);
-	const long long r0 = b->y * 4, c1 = ww_min_ll(n, (b->x + 1) * nb);
-	const int rows = (int)ww_min_ll(4, m - r0);
-	const float *ar[4];
-
-	for (int i = 0; i < 4; i++)
-		ar[i] = a + (r0 + (i < rows ? i : rows - 1)) * lda;
-	for (long long c = b->x * nb; c < c1; c += WW_VL) {
-		const int cols = (int)ww_min_ll(WW_VL, c1 - c);
-		float t[4][WW_VL] __attribute__((aligned(64))) = { { 0 } };
-
-		for (int j = 0; j < cols; j++) {
-			const float *wr = w + (c + j) * ldb;
-			ww_vf s[4] = { ww_vf_zero(), ww_vf_zero(), ww_vf_zero(), ww_vf_zero() };
-			ww_vf u[4] = { ww_vf_zero(), ww_vf_zero(), ww_vf_zero(), ww_vf_zero() };
-			long long p = 0;
-
-			for (; p + 2 * WW_VL <= k; p += 2 * WW_VL) {
-				const ww_vf x = ww_vf_load(wr + p, WW_VL), y = ww_vf_load(wr + p + WW_VL, WW_VL);
-
-				WW_UNROLL(4)
-				for (int i = 0; i < 4; i++) {
-					s[i] = ww_vf_fma(x, ww_vf_load(ar[i] + p, WW_VL), s[i]);
-					u[i] = ww_vf_fma(y, ww_vf_load(ar[i] + p + WW_VL, WW_VL), u[i]);
-				}
-			}
-			for (; p < k; p += WW_VL) {
-				const int l = (int)ww_min_ll(WW_VL, k - p);
-				const ww_vf x = ww_vf_load(wr + p, l);
-
-				WW_UNROLL(4)
-				for (int i = 0; i < 4; i++)
-					s[i] = ww_vf_fma(x, ww_vf_load(ar[i] + p, l), s[i]);
-			}
-			WW_UNROLL(4)
-			for (int i = 0; i < 4; i++)
-				t[i][j] = ww_vf_sum(s[i] + u[i]);
-		}
-		for (int i = 0; i < rows; i++)
-			epi(ctx, b->z, r0 + i, c, ww_vf_load(t[i], WW_VL), cols);
-	}
-}
 
 #endif

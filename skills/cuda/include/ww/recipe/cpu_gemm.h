@@ -45,15 +45,16 @@ static inline void ww_recipe_cpu_gemm(struct ww_plan *p, const char *kernel, con
 	ww_arg_buf(p, r->b_buf, r->b_offset_bytes);
 }
 
-/* The same struct for ww_cpu_gemm_thin(): b_nk must be 1; mt and kc are not used. */
+/* The same struct for ww_cpu_gemm_thin(), _f16, _bf16: b_nk must be 1; mt and kc are not used. */
 static inline void ww_recipe_cpu_gemm_thin(struct ww_plan *p, const char *kernel, const struct ww_cpu_gemm *r)
 {
-	long long batch = r->batch ? r->batch : 1;
+	long long batch = r->batch ? r->batch : 1, rows = ww_cdiv(ww_min(r->m, 64), 8) * 8;
 	long long nb = r->nb ? r->nb : ww_max(16, ww_min(256, ww_cdiv(r->n, 8 * ww_device(p)->threads) / 16 * 16));
 
 	if (!r->b_nk)
 		ww_fail(p, "ww_recipe_cpu_gemm_thin: B must be stored (n, k)");
-	ww_launch(p, kernel, ww_cdiv(r->n, nb), ww_cdiv(r->m, 4), batch, 1, 1, 1);
+	ww_launch(p, kernel, ww_cdiv(r->n, nb), ww_cdiv(r->m, 64), batch, 1, 1, 1);
+	ww_shared(p, 4 * rows * (r->k + 48));
 	ww_arg_i64(p, r->m);
 	ww_arg_i64(p, r->n);
 	ww_arg_i64(p, r->k);
