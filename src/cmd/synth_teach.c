@@ -26,8 +26,8 @@ static enum ww_rc read_facts(const char *path, json_t **device, struct ww_err *e
 	json_auto_t *all = NULL;
 	if (!path)
 		return ww_err_set(err, WW_ERR_USAGE,
-			"synth teach needs the facts of the device that the solutions are for: --facts FILE, what `warpwright inspect "
-			"--json TASK.py` printed there");
+			"synth teach needs --facts FILE, the output of `warpwright inspect --json TASK.py` on the device that the "
+			"solutions are for");
 	WW_CHECK(ww_json_read_file(path, FACTS_MAX, &all, err));
 	json_t *member = json_object_get(all, "device");
 	*device = json_incref(json_is_object(member) ? member : all);

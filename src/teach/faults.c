@@ -1,12 +1,12 @@
 /* faults.c - mistakes of the kinds that a small policy makes, and what verify says about them.
  *
- * A mistake is a word of a solution in place of another: a size, a name, a number or a type that stands elsewhere in
- * the file, a name that is nowhere, a bracket or a statement that is missing.  What it leads to in plan.c, and what
- * keeps kernels from compiling, is found out by the judge's own builder and compiler, which need no device.  What a
- * kernel computes needs one, so two mistakes are made whose outcome is known before: another operation on values (a
- * mismatch, whose figures are drawn) and an index far outside (cuda: an illegal address).
+ * A mistake replaces one token of a solution: a size, name, number or type by another one of the same file, or a name
+ * by one that is not defined; or it removes a bracket or a statement.  The judge's builder and compiler, which need no
+ * device, say what is wrong with plan.c and which kernels do not compile.  Running a kernel needs a device, so two
+ * kinds are made whose outcome is certain: another operation on values (a mismatch, whose figures are drawn) and an
+ * index far outside its buffer (cuda: an illegal address).
  *
- * How often each kind is made is how often the shipped policy made it on held-out tasks (bench/results/nano.md). */
+ * Each kind is as frequent as the shipped policy made it on held-out tasks (bench/results/nano.md). */
 #include "agent/tools.h"
 #include "base/mem.h"
 #include "teach/teach.h"
@@ -20,15 +20,16 @@
 
 enum { TEXT_MAX = 32 << 20, TRIES = 6 };
 
-/* ---- Words ------------------------------------------------------------------------------------------------------- */
+/* ---- Tokens ------------------------------------------------------------------------------------------------------ */
 
-/* What may stand for what: 'S' sizes, '0' numbers, 'W' types, 'i' 'v' 'x' ... names of that letter, 'k' a kernel's
- * macros, 'n' names of tensors, ',' brackets and separators, '+' an operation on values, '[' one inside of an index. */
+/* A token.  One is only replaced by another of its kind: 'S' sizes, '0' numbers, 'W' types, 'i' 'v' 'x' ... names with
+ * that letter, 'k' a kernel's macros, 'n' names of tensors, ',' brackets and separators, '+' an operation on values,
+ * '[' an operation inside an index.  0: it is never replaced. */
 struct word {
 	const char *p;
 	size_t n;
 	char kind;
-	int first;  /* of a statement that ends on its own line */
+	int first;  /* the first token of a statement that is one line */
 	int output; /* inside WW_OUTPUT() */
 };
 struct words {
@@ -61,17 +62,17 @@ static char kind_of_name(const char *p, size_t n)
 	return *p == 'k' && digits && 1 + digits < n ? 'k' : 0;
 }
 
-/* Where the reader is. */
-struct place {
+/* The scanner's state. */
+struct scan {
 	const char *text, *line; /* behind its indentation */
-	int index;               /* brackets that are open */
-	int round;               /* parentheses of this line that are open */
+	int index;               /* open brackets [ */
+	int round;               /* open parentheses of this line */
 	int output;              /* inside WW_OUTPUT() */
 };
 
 static int begins(const char *p, const char *with) { return !strncmp(p, with, strlen(with)); }
 
-static char kind_of_operation(const struct place *at)
+static char kind_of_operation(const struct scan *at)
 {
 	if (at->index || (at->round > 1 && (begins(at->line, "ww::load") || begins(at->line, "ww::store"))))
 		return '[';
@@ -80,7 +81,7 @@ static char kind_of_operation(const struct place *at)
 	return is_value && !memmem(at->line, n, "load(", 5) ? '+' : 0;
 }
 
-static char kind_of(const struct place *at, const char *p, size_t n)
+static char kind_of(const struct scan *at, const char *p, size_t n)
 {
 	if (isdigit((unsigned char)*p))
 		return memchr(p, '.', n) ? 0 : '0';
@@ -91,8 +92,8 @@ static char kind_of(const struct place *at, const char *p, size_t n)
 	return strchr("(),;", *p) ? ',' : 0;
 }
 
-/* Comments, lines of the preprocessor, texts: how many bytes to pass over. */
-static size_t passed_over(const char *p, const char *begin)
+/* Bytes of the comment, preprocessor line, string or blank at p; 0: a token begins there. */
+static size_t skip_bytes(const char *p, const char *begin)
 {
 	if (!strncmp(p, "/*", 2)) {
 		const char *end = strstr(p, "*/");
@@ -115,14 +116,14 @@ static size_t length_of(const char *p)
 	return n ? n : 1;
 }
 
-static int is_statement(const struct place *at, const char *p)
+static int is_statement(const struct scan *at, const char *p)
 {
 	size_t n = strcspn(p, "\n");
 	return p == at->line && p[n - 1] == ';' && !begins(p, "for");
 }
 
-/* Past a word, and before the next. */
-static void step(struct place *at, const char *p, size_t n)
+/* Update the state by the token that has just been read. */
+static void step(struct scan *at, const char *p, size_t n)
 {
 	at->output = at->output ? *p != ';' : n == 9 && begins(p, "WW_OUTPUT");
 	at->index += (*p == '[') - (*p == ']');
@@ -131,10 +132,10 @@ static void step(struct place *at, const char *p, size_t n)
 
 static enum ww_rc words_of(const char *text, struct words *out, struct ww_err *err)
 {
-	struct place at = { .text = text, .line = text };
+	struct scan at = { .text = text, .line = text };
 	WW_CHECK(WW_NEW(out->w, strlen(text) + 1, err));
 	for (const char *p = text; *p;) {
-		size_t skip = passed_over(p, text), n = length_of(p);
+		size_t skip = skip_bytes(p, text), n = length_of(p);
 		if (*p == '\n') {
 			at.line = p + 1 + strspn(p + 1, "\t");
 			at.round = 0;
@@ -150,9 +151,9 @@ static enum ww_rc words_of(const char *text, struct words *out, struct ww_err *e
 
 static void words_release(struct words *w) { free(w->w); }
 
-/* ---- A word in place of another ---------------------------------------------------------------------------------- */
+/* ---- Replacing a token ------------------------------------------------------------------------------------------- */
 
-/* One of the words of these kinds; output: of WW_OUTPUT() alone.  NULL: none. */
+/* A token of one of these kinds, drawn evenly; output: only inside WW_OUTPUT().  NULL: there is none. */
 static const struct word *draw(const struct words *w, const char *kinds, int output, struct ww_rng *rng)
 {
 	const struct word *found = NULL;
@@ -173,7 +174,7 @@ static const struct word *draw_statement(const struct words *w, struct ww_rng *r
 	return found;
 }
 
-/* Another word of its kind, somewhere in the text. */
+/* A token of the same kind and another text, drawn evenly; NULL: there is none. */
 static const struct word *draw_other(const struct words *w, const struct word *of, struct ww_rng *rng)
 {
 	const struct word *found = NULL;
@@ -185,7 +186,7 @@ static const struct word *draw_other(const struct words *w, const struct word *o
 	return found;
 }
 
-/* text with n bytes at p replaced. */
+/* A copy of text in which the n bytes at p are replaced by by_n bytes; malloc'ed. */
 static char *replaced(const char *text, const char *p, size_t n, const char *by, size_t by_n)
 {
 	ww_auto_str s = WW_STR_INIT(TEXT_MAX);
@@ -195,7 +196,7 @@ static char *replaced(const char *text, const char *p, size_t n, const char *by,
 	return ww_str_take(&s);
 }
 
-/* The makers: a changed text, or NULL where there is nothing to change. */
+/* Each of these returns a changed copy of text, malloc'ed, or NULL where it finds nothing to change. */
 static char *put_other(const char *text, const struct words *w, const char *kinds, int output, struct ww_rng *rng)
 {
 	const struct word *at = draw(w, kinds, output, rng), *other = at ? draw_other(w, at, rng) : NULL;
@@ -256,7 +257,7 @@ static char *other_place(const char *text, const struct words *w, struct ww_rng 
 	return at && *at->p == '+' ? replaced(text, at->p, 1, "*", 1) : NULL;
 }
 
-/* ---- What comes of it -------------------------------------------------------------------------------------------- */
+/* ---- The outcome of a mistake ------------------------------------------------------------------------------------ */
 
 enum outcome { PLAN, COMPILE, MISMATCH, CRASH };
 
@@ -339,8 +340,8 @@ static void say_mismatch(const struct maker *m, struct ww_verdict *v, struct ww_
 	ww_reason_diff(&d, output, "a plain draw", reason);
 }
 
-/* *reason stays empty where the mistake does not lead there. */
-static enum ww_rc find_out(const struct maker *m, enum outcome outcome, const struct ww_teach_solution *wrong,
+/* The reason why the judge refuses `wrong`; it stays empty where the mistake does not have this outcome. */
+static enum ww_rc outcome_reason(const struct maker *m, enum outcome outcome, const struct ww_teach_solution *wrong,
 	struct ww_verdict *v, struct ww_str *reason, struct ww_err *err)
 {
 	static const enum ww_status status[] = { [PLAN] = WW_STATUS_PLAN_FAILED,
@@ -360,7 +361,7 @@ static enum ww_rc find_out(const struct maker *m, enum outcome outcome, const st
 	return WW_OK;
 }
 
-static char *said_failed(struct ww_verdict *v, const struct ww_str *reason)
+static char *failed_text(struct ww_verdict *v, const struct ww_str *reason)
 {
 	ww_auto_str text = WW_STR_INIT(1 << 20);
 	v->reward = ww_verdict_reward(v);
@@ -391,8 +392,8 @@ static enum ww_rc try_kind(const struct maker *m, const struct kind *k, struct w
 	out->wrong.device = in_plan ? strdup(m->right->device) : changed;
 	if (!out->wrong.plan || !out->wrong.device)
 		return ww_nomem(err);
-	WW_CHECK(find_out(m, k->outcome, &out->wrong, &v, &reason, err));
-	if (reason.len && !(out->said = said_failed(&v, &reason)))
+	WW_CHECK(outcome_reason(m, k->outcome, &out->wrong, &v, &reason, err));
+	if (reason.len && !(out->verify_text = failed_text(&v, &reason)))
 		return ww_nomem(err);
 	return WW_OK;
 }
@@ -411,11 +412,11 @@ enum ww_rc ww_teach_fault(const struct ww_teach_tools *tools, const struct ww_fa
 {
 	WW_AUTO(maker_release) struct maker m = { .tools = tools, .facts = facts, .right = right, .rng = rng };
 	ww_auto_str reason = WW_STR_INIT(1 << 16);
-	*out = (struct ww_teach_fault){ .said = NULL };
+	*out = (struct ww_teach_fault){ .verify_text = NULL };
 	WW_CHECK(build(&m, right->plan, &m.image, &reason, err));
 	WW_CHECK(words_of(right->plan, &m.plan, err));
 	WW_CHECK(words_of(right->device, &m.device, err));
-	for (int i = 0; m.image && !out->said && i < TRIES; i++) {
+	for (int i = 0; m.image && !out->verify_text && i < TRIES; i++) {
 		const struct kind *k = draw_kind(rng);
 		if (can_make(&m, k->outcome))
 			WW_CHECK(try_kind(&m, k, out, err));
@@ -427,6 +428,6 @@ void ww_teach_fault_release(struct ww_teach_fault *f)
 {
 	free(f->wrong.plan);
 	free(f->wrong.device);
-	free(f->said);
-	*f = (struct ww_teach_fault){ .said = NULL };
+	free(f->verify_text);
+	*f = (struct ww_teach_fault){ .verify_text = NULL };
 }

@@ -1,8 +1,8 @@
 /* solutions.c - solutions that the planner's search may try.
  *
- * The search is led by verdicts, so it is given some: each trial is correct, and as fast as a draw says.  A trial in
- * four is faster than the best before it, so what follows varies that one, and solutions differ in several knobs.  Only
- * the trials that are drawn are built, since a search is fed without texts. */
+ * Verdicts lead the search, so it gets drawn ones: each trial is correct, and one in four is faster than the best
+ * before it.  The search then varies that one, so solutions differ in several knobs.  The search needs no texts: only
+ * the trials that are chosen are built. */
 #include "base/mem.h"
 #include "base/target.h"
 #include "teach/teach.h"
@@ -48,7 +48,7 @@ static int is_there(const struct ww_teach_solutions *out, const struct ww_teach_
 	return 0;
 }
 
-/* Takes one that is not there yet. */
+/* Add the result's texts, unless the same are there. */
 static enum ww_rc take(struct ww_teach_solutions *out, const struct pl_result *r, struct ww_err *err)
 {
 	struct ww_teach_solution s = { NULL };
@@ -66,8 +66,8 @@ out:
 	return rc;
 }
 
-/* All trials behind the first one. */
-static enum ww_rc walk(struct search *s, struct ww_rng *rng, struct trials *out, struct ww_err *err)
+/* Run the search with drawn verdicts and list its trials, the first one included. */
+static enum ww_rc list_trials(struct search *s, struct ww_rng *rng, struct trials *out, struct ww_err *err)
 {
 	double best = 1000;
 	while (!s->done && out->n < SEARCH_MAX_TRIALS) {
@@ -82,7 +82,7 @@ static enum ww_rc walk(struct search *s, struct ww_rng *rng, struct trials *out,
 	return WW_OK;
 }
 
-/* The first trial, then others in an order that is drawn, until there are enough. */
+/* Build the first trial, then others in an order that rng draws, until there are `most` solutions. */
 static enum ww_rc build_some(const json_t *graph, const json_t *device, enum ww_target target, struct trials *t,
 	int most, struct ww_rng *rng, struct ww_teach_solutions *out, struct ww_err *err)
 {
@@ -106,7 +106,7 @@ static enum ww_rc search(const json_t *graph, const json_t *device, enum ww_targ
 	WW_CHECK(WW_NEW(s, 1, err));
 	WW_CHECK(WW_NEW(t, 1, err));
 	pl_search_init(s, first, last, target == WW_TARGET_CUDA);
-	WW_CHECK(walk(s, rng, t, err));
+	WW_CHECK(list_trials(s, rng, t, err));
 	return build_some(graph, device, target, t, most, rng, out, err);
 }
 

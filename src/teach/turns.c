@@ -1,8 +1,8 @@
 /* turns.c - conversations about a task, from its solutions.
  *
- * What verify says of a correct solution is drawn, since nothing is timed here: a time, and how much slower PyTorch and
- * torch.compile are.  A solution that is replaced is the slower one, so what is learnt is when to go on, not by which
- * text. */
+ * Nothing is timed here, so verify's answer to a correct solution is drawn: its time, and how much slower PyTorch and
+ * torch.compile are.  Of two solutions the first gets the slower time.  A model thus learns when to replace a solution,
+ * not which text is faster. */
 #include "agent/tools.h"
 #include "base/target.h"
 #include "teach/teach.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum form { HANDED_IN, SINGLE, CHECKED, IMPROVED, MENDED, MENDED_TWICE };
+enum form { SUBMITTED, SINGLE, CHECKED, IMPROVED, MENDED, MENDED_TWICE };
 
-enum { TWICE_ONE_IN = 4, TURNS = 3 }; /* of the mended ones; of the longest form */
+enum { TWICE_ONE_IN = 4, TURNS = 3 }; /* one in so many MENDED has two mistakes; turns of the longest form */
 
 enum ww_rc ww_teach_forms_read(const char *text, int64_t turns, struct ww_teach_forms *out, struct ww_err *err)
 {
@@ -31,7 +31,7 @@ enum ww_rc ww_teach_forms_read(const char *text, int64_t turns, struct ww_teach_
 	}
 	if (out->improved + out->mended > 0 && turns < TURNS)
 		return ww_err_set(err, WW_ERR_USAGE,
-			"--forms: what is improved or mended takes %d turns, and --turns is %lld; give both shares as 0, or more turns",
+			"--forms: improved and mended conversations take %d turns, and --turns is %lld; give both shares as 0, or more turns",
 			TURNS, (long long)turns);
 	return sum <= 1.000001
 		? WW_OK
@@ -45,10 +45,10 @@ enum ww_rc ww_teach_forms_read(const char *text, int64_t turns, struct ww_teach_
 /* Times of a task: of the solution, and of the baselines. */
 struct drawn {
 	double us, baseline_us[WW_BASE_COUNT], floor_us, err_rel, err_abs;
-	double narrow; /* half of an interval, as a part */
+	double narrow; /* half an interval's width, relative to its middle */
 };
 
-/* e^x, x evenly distributed. */
+/* Log-uniform in [lo, hi]. */
 static double spread(struct ww_rng *rng, double lo, double hi) { return lo * pow(hi / lo, ww_rng_uniform(rng)); }
 
 static void draw_times(struct ww_rng *rng, struct drawn *d)
@@ -67,7 +67,7 @@ static struct ww_ratio ratio_of(const struct drawn *d, double mid)
 	return (struct ww_ratio){ mid * (1 - d->narrow), mid, mid * (1 + d->narrow) };
 }
 
-static char *said_passed(const struct ww_teacher *t, const struct drawn *d)
+static char *passed_text(const struct ww_teacher *t, const struct drawn *d)
 {
 	ww_auto_str text = WW_STR_INIT(1 << 16);
 	WW_AUTO(ww_verdict_release) struct ww_verdict v;
@@ -104,8 +104,8 @@ static void add(json_t *list, const char *role, const char *text)
 	json_array_append_new(list, json_pack("{s:s, s:s}", "role", role, "content", text));
 }
 
-/* The assistant says a text and calls a tool; NULL: none. */
-static void add_said(json_t *list, const char *text, const char *tool, int learn)
+/* An assistant message with a call of `tool`; NULL: without a call. */
+static void add_assistant(json_t *list, const char *text, const char *tool, int learn)
 {
 	json_t *m = json_pack("{s:s, s:s}", "role", "assistant", "content", text);
 	json_auto_t *id = json_sprintf("call_%d_0", (int)json_array_size(list) / 2 - 1);
@@ -118,17 +118,17 @@ static void add_said(json_t *list, const char *text, const char *tool, int learn
 	json_array_append_new(list, m);
 }
 
-/* A text, verified, and what the tool says; takes that. */
+/* An assistant message that calls verify, and the tool's answer `said`, which is freed. */
 static void add_verified(json_t *list, const char *text, int learn, char *said)
 {
-	add_said(list, text, "verify", learn);
+	add_assistant(list, text, "verify", learn);
 	json_array_append_new(list,
 		json_pack("{s:s, s:o, s:s}", "role", "tool", "tool_call_id",
 			json_sprintf("call_%d_0", (int)json_array_size(list) / 2 - 1), "content", said));
 	free(said);
 }
 
-/* Two solutions may be twice as long as one, and so may three. */
+/* Whether the conversation is within `longest`; with two or three solutions within twice as many bytes. */
 static int fits(const struct ww_teacher *t, const json_t *list)
 {
 	const json_t *m;
@@ -138,7 +138,7 @@ static int fits(const struct ww_teacher *t, const json_t *list)
 	return !t->longest || bytes <= most;
 }
 
-static json_t *begun(const struct ww_teacher *t, enum form form, const char *user)
+static json_t *first_messages(const struct ww_teacher *t, enum form form, const char *user)
 {
 	struct ww_compact c = t->prompt;
 	c.loop = form == SINGLE ? WW_LOOP_SINGLE : c.loop;
@@ -164,11 +164,11 @@ static enum form draw_form(const struct ww_teacher *t, const struct ww_teach_sol
 	if ((at -= f->checked) < f->improved)
 		return s->n > 1 ? IMPROVED : CHECKED;
 	if (at - f->improved >= f->mended)
-		return HANDED_IN;
+		return SUBMITTED;
 	return ww_rng_below(rng, TWICE_ONE_IN) ? MENDED : MENDED_TWICE;
 }
 
-/* Another solution first, as slow as torch.compile or slower. */
+/* Another solution, verified at about torch.compile's time or more; *d gets the faster time of the one that follows. */
 static enum ww_rc add_slower(const struct ww_teacher *t, const struct ww_teach_solutions *s, int which,
 	struct ww_rng *rng, struct drawn *d, json_t *list, struct ww_err *err)
 {
@@ -177,7 +177,7 @@ static enum ww_rc add_slower(const struct ww_teacher *t, const struct ww_teach_s
 	struct drawn slow = *d;
 	slow.us = d->baseline_us[WW_BASE_COMPILE] * spread(rng, 0.97, 1.6);
 	d->us = slow.us * spread(rng, 0.5, 0.95);
-	char *said = said_passed(t, &slow);
+	char *said = passed_text(t, &slow);
 	if (!text || !said) {
 		free(said);
 		return ww_nomem(err);
@@ -189,15 +189,15 @@ static enum ww_rc add_slower(const struct ww_teacher *t, const struct ww_teach_s
 static enum ww_rc add_mistake(const struct ww_teacher *t, const struct ww_facts *facts,
 	const struct ww_teach_solution *right, struct ww_rng *rng, json_t *list, struct ww_err *err)
 {
-	WW_AUTO(ww_teach_fault_release) struct ww_teach_fault f = { .said = NULL };
+	WW_AUTO(ww_teach_fault_release) struct ww_teach_fault f = { .verify_text = NULL };
 	WW_CHECK(ww_teach_fault(&t->tools, facts, right, rng, &f, err));
-	if (!f.said)
+	if (!f.verify_text)
 		return WW_OK;
 	ww_auto_free char *text = answer_of(t, &f.wrong);
 	if (!text)
 		return ww_nomem(err);
-	add_verified(list, text, 0, f.said);
-	f.said = NULL;
+	add_verified(list, text, 0, f.verify_text);
+	f.verify_text = NULL;
 	return WW_OK;
 }
 
@@ -206,14 +206,14 @@ static enum ww_rc add_end(const struct ww_teacher *t, enum form form, const char
 {
 	if (t->prompt.loop == WW_LOOP_SINGLE || form == SINGLE) {
 		add(list, "assistant", answer);
-	} else if (form == HANDED_IN || (form == MENDED_TWICE && json_array_size(list) > 5)) { /* no turn is left */
-		add_said(list, answer, "submit", 1);
+	} else if (form == SUBMITTED || (form == MENDED_TWICE && json_array_size(list) > 5)) { /* no turn is left */
+		add_assistant(list, answer, "submit", 1);
 	} else {
-		char *said = said_passed(t, d);
+		char *said = passed_text(t, d);
 		if (!said)
 			return ww_nomem(err);
 		add_verified(list, answer, 1, said);
-		add_said(list, "", "submit", 1);
+		add_assistant(list, "", "submit", 1);
 	}
 	return WW_OK;
 }
@@ -222,7 +222,7 @@ static enum ww_rc in_form(const struct ww_teacher *t, enum form form, const char
 	const struct ww_teach_solutions *s, int which, struct ww_rng *rng, json_t **out, struct ww_err *err)
 {
 	ww_auto_free char *answer = answer_of(t, &s->s[which]);
-	json_auto_t *list = begun(t, form, user);
+	json_auto_t *list = first_messages(t, form, user);
 	struct drawn d;
 	if (!answer || !list)
 		return ww_nomem(err);

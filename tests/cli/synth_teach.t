@@ -146,7 +146,7 @@ ok(forms >= {"single", "at once", "checked", "improved", "mended"}, "all forms a
 code, _, err = run(*some[:-1], ".5:.5:.5:.5", path("none.jsonl"))
 ok(code == 2 and "at most 1" in err, "shares of more than all are refused", err)
 code, _, err = run(*some, path("none.jsonl"), "--turns", "2")
-ok(code == 2 and "takes 3 turns" in err, "and a mistake without a turn to mend it", err)
+ok(code == 2 and "take 3 turns" in err, "and a mistake without a turn to mend it", err)
 
 
 # For cuda, without a GPU: a product by the library and by templates, each a plan that builds
