@@ -28,7 +28,7 @@ struct ww_agent_judge {
 	/* A profile (docs/profile.md) of the solution, or with s = NULL of the task's reference.  The caller owns the JSON
 	 * object. */
 	enum ww_rc (*profile)(void *ctx, const struct ww_solution *s, json_t **out, struct ww_err *err);
-	int accounts; /* device seconds go into the budget in run() and profile() already */
+	int accounts; /* run() and profile() add their device seconds to the budget themselves */
 	const json_t *graph;
 	const struct ww_device *device;
 	const char *device_name;
@@ -40,7 +40,8 @@ enum ww_agent_event_kind {
 	WW_AGENT_SAID,     /* it answered; text: first line of its message */
 	WW_AGENT_TOOL,     /* a tool is about to run; tool */
 	WW_AGENT_VERDICT,  /* verdict, is_best */
-	WW_AGENT_FINAL     /* the closing judgement begins; text: what disturbed it, where it is made again after pause_s */
+	WW_AGENT_FINAL /* the closing judgement begins; text: what disturbed the one before, which is repeated after pause_s
+	                */
 };
 struct ww_agent_event {
 	enum ww_agent_event_kind kind;
@@ -56,7 +57,7 @@ struct ww_agent_event {
 /* How a policy and the judge take turns. */
 enum ww_loop {
 	WW_LOOP_AGENT,  /* the policy calls tools */
-	WW_LOOP_SINGLE, /* the first message that leaves a solution is the last; nothing is judged before the end */
+	WW_LOOP_SINGLE, /* the first message that completes a solution ends the episode; only the end is judged */
 	WW_LOOP_REFINE, /* the policy answers with files, and is told the verdict, until its turns are used up */
 	WW_LOOP_COUNT
 };
@@ -80,17 +81,17 @@ struct ww_agent_opts {
 	enum ww_loop loop;
 	enum ww_prompt prompt;
 	enum ww_rule rule;
-	unsigned baselines; /* that solutions are timed against: bit per enum ww_baseline */
+	unsigned baselines; /* which ones solutions are timed against: bit per enum ww_baseline */
 	int max_turns;
 	double max_seconds;
 	int64_t context_tokens; /* 0: no limit */
 	int no_compaction;      /* a full context ends the episode */
 	int decide;             /* solutions are timed until their reward is certain, and no longer */
 	double closing_seconds; /* a disturbed closing judgement is repeated within so many seconds; 0: never */
-	/* Directory of a recorded episode (of ww_agent_parallel(): of such episodes): its tools' answers and verdicts are
-	 * taken, call by call, and nothing is judged.  NULL: none. */
+	/* Directory of a recorded episode (for ww_agent_parallel(): of several).  Each call gets the answer and the verdict
+	 * that are recorded there, and nothing is judged.  NULL: tools run. */
 	const char *answers;
-	/* Shared by the episodes of a run; NULL: no limits.  What the episode's past used is in it already. */
+	/* Shared by the episodes of a run; NULL: no limits.  Holds what earlier processes spent on this episode. */
 	struct ww_budget *budget;
 	int episode; /* its number in events */
 	/* For a new episode (tools and limits are filled in here); an old one must agree in task, target, device, rule and
@@ -120,5 +121,5 @@ void ww_agent_result_release(struct ww_agent_result *r);
 enum ww_rc ww_agent_result_of(
 	const struct ww_episode *e, struct ww_agent_result *out, struct ww_err *err) WW_MUST_CHECK;
 
-/* 1 where verdict a is of more use than b: correct, then reward, then timed, then device time. */
+/* 1 where verdict a is better than b: by correct, then reward, then whether it is timed, then device time. */
 int ww_agent_better(const struct ww_verdict *a, const struct ww_verdict *b);

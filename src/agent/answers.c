@@ -27,8 +27,8 @@ enum ww_rc ww_answers_find(
 	if (was && *out && !strcmp(was->name, call->name) && !strcmp(was->arguments, call->arguments))
 		return WW_OK;
 	return ww_err_set(err, WW_ERR_USAGE,
-		"the recorded answers do not fit this run: they hold %s call %s (%.40s here); take the answers of the same run, with "
-		"the same weights",
+		"the recorded answers are of another run: they hold %s call %s (%.40s here); name the answers of this run, made "
+		"with the same weights",
 		was ? "another" : "no", call->id, call->name);
 }
 

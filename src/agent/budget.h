@@ -1,8 +1,8 @@
 /* budget.h - the limits of a run in USD, tokens and GPU seconds, shared by all its episodes.
  *
- * The promise is that a limit is never passed by more than what one call costs at most, however many episodes run side
- * by side. So a call of a policy reserves its maximum cost while it runs, and starts only while the sum of what is
- * spent and what is reserved lies below the limit.  GPU seconds for the closing judgements of running episodes are
+ * A limit is exceeded by at most the maximum cost of one call, however many episodes run in parallel.  So a call of a
+ * policy reserves its maximum cost while it runs, and starts only while spent and reserved cost together lie below the
+ * limit.  GPU seconds for the closing judgements of running episodes are
  * reserved in the same way.  What was spent is recorded in the episodes only: a resumed run adds it up from there.
  */
 #pragma once

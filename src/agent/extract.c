@@ -7,7 +7,7 @@
 enum { NAME_MAX_BYTES = 240 };
 
 struct block {
-	const char *info, *code; /* to the end of their line; to the closing fence */
+	const char *info, *code; /* the info string; the lines between the fences */
 	size_t info_bytes, bytes;
 };
 
@@ -39,7 +39,7 @@ static int next_block(const char **at, struct block *b)
 
 static int is_name(char c) { return isalnum((unsigned char)c) || strchr("._-/", c); }
 
-/* The first word of a line that is the name of a file of the form. */
+/* The first word of the line that names a file of the form, into name; 0: there is none. */
 static int named_in(const char *line, size_t n, enum ww_form form, enum ww_target target, char *name)
 {
 	for (size_t i = 0; i < n;) {

@@ -8,9 +8,9 @@
  *     blocks.1 as blocks.0               parameters of the same names, types and order
  *
  * What lies in memory has strides; a node's follow from its operator.
- * A node whose result nobody reads is left out, also one that counts in a buffer nobody else reads (a batch norm's),
- * and with it the buffer. Nothing that a solution depends on is left out: an operator's overload follows from its
- * arguments.  Regular rather than pretty: who reads it copies names and sizes.
+ * A node whose result nothing reads is left out, also one that only updates a buffer that no other node reads (the
+ * counters of a batch norm), with that buffer.  An operator's overload is left out, since it follows from the
+ * arguments. The form is regular rather than pretty, because a model copies names and sizes from it.
  */
 #include "agent/compact.h"
 
@@ -145,7 +145,8 @@ static const char *number_in(const char *name)
 	return NULL;
 }
 
-/* "blocks.1" of its layer, or of the one before it, into out, of 256 bytes; 0: of no layer, or there is none before. */
+/* The prefix of a parameter's layer ("blocks.1"), or with `before` of the layer before it, into out (256 bytes).  0:
+ * the name has no layer, or none before it. */
 static int layer_of(const char *name, int before, char *out)
 {
 	const char *at = number_in(name);
@@ -160,7 +161,7 @@ static int is_told(const json_t *t, const json_t *uses)
 		(strcmp(ww_json_str(t, "role", ""), "buffer") || ww_json_int(uses, ww_json_str(t, "name", "?"), 0));
 }
 
-/* Layer -> the lines of its parameters, without its name. */
+/* An object: layer -> the lines of its parameters, without the layer's name. */
 static json_t *layers_of(const json_t *list, const json_t *uses)
 {
 	json_t *layers = json_object();

@@ -171,15 +171,15 @@ static enum ww_rc take_verdict(struct ww_agent_loop *l, const struct ww_workspac
 {
 	const struct ww_episode_verdict *was = ww_answers_verdict(&l->answers, call_id, c->id);
 	if (!was)
-		return ww_err_set(err, WW_ERR_USAGE,
-			"%s: no verdict is recorded for the call %s; take the answers of the same run", l->opts->answers, call_id);
+		return ww_err_set(err, WW_ERR_USAGE, "%s: no verdict is recorded for the call %s; name the answers of this run",
+			l->opts->answers, call_id);
 	WW_CHECK(record_solution(l, c, err));
 	*data = json_incref(was->verdict);
 	WW_CHECK((enum ww_rc)ww_episode_add_verdict(l->episode, l->turn, call_id, c->id, was->depth, was->verdict, err));
 	return ww_verdict_from_json(was->verdict, v, err);
 }
 
-/* The same, unless an earlier process has recorded the answer. */
+/* The verdict that is recorded for this call, in this episode or in opts->answers; else a new judgement. */
 enum ww_rc ww_loop_judge_content(struct ww_agent_loop *l, const struct ww_workspace_content *c, const char *call_id,
 	enum ww_judge_depth depth, struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
@@ -400,7 +400,7 @@ enum ww_rc ww_loop_take_answer(struct ww_agent_loop *l, const struct ww_message 
 
 /* ---- Asking ------------------------------------------------------------------------------------------------------ */
 
-/* Checked before every attempt, so that retries of a failing server end with the episode's time. */
+/* Called before every attempt, so that retries of a failing server end with the episode's time. */
 static int meter_begin(void *ctx, double max_usd, int64_t max_tokens, struct ww_err *err)
 {
 	struct ww_agent_loop *l = ctx;
@@ -550,7 +550,7 @@ static int was_told(const struct ww_agent_loop *l)
 	return l->n_msgs > 2 && l->msgs[l->n_msgs - 1].role == WW_ROLE_USER;
 }
 
-/* An answer that the policy is told the verdict of. */
+/* The last message is an answer, and the policy is to be told its verdict (--loop refine). */
 static int wants_verdict(const struct ww_agent_loop *l)
 {
 	const struct ww_message *m = last_assistant(l);

@@ -17,7 +17,7 @@ static const double LEAST_PAUSE_S = 0.1; /* before a disturbed closing judgement
 
 static int has_past(const struct ww_agent_loop *l) { return l->past.n_messages && !l->opts->answers; }
 
-/* No device seconds are left for a closing judgement: a verdict that this process has on exactly these files counts. */
+/* Where no device seconds are left for a closing judgement, this process's newest verdict on the same files counts. */
 static enum ww_rc take_measured(struct ww_agent_loop *l, const struct ww_workspace_content *c,
 	struct ww_agent_result *chosen, double *reward, struct ww_err *err)
 {
@@ -29,7 +29,8 @@ static enum ww_rc take_measured(struct ww_agent_loop *l, const struct ww_workspa
 	return ww_best_note(chosen, c->id, data, err);
 }
 
-/* Would the upper ends of the intervals earn more?  Then an undisturbed measurement may earn more too. */
+/* Whether the upper ends of the speed-up intervals would earn a higher reward, as an undisturbed measurement then may.
+ */
 static int repeats_may_pay(const struct ww_verdict *v)
 {
 	struct ww_verdict best = *v;
@@ -82,10 +83,10 @@ static enum ww_rc judge_again(struct ww_agent_loop *l, const struct ww_workspace
 	return WW_OK;
 }
 
-/* A disturbed closing judgement that may have cost reward is made again, after pauses that double, while its time, the
- * episode's and the budget last.  The first pause is as long as the calls that were disturbed: what a judgement takes
- * besides, most of it waiting for others, says nothing about how long a disturbance lasts.  Each is recorded; the last
- * one counts, not the best. */
+/* A disturbed closing judgement that may have cost reward is repeated, after pauses that double, until its time limit,
+ * the episode's or the budget is reached.  The first pause is as long as the disturbed timed calls: the rest of a
+ * judgement is mostly waiting, and says nothing about how long a disturbance lasts.  Each one is recorded; the last one
+ * counts, not the best. */
 static enum ww_rc judge_closing(struct ww_agent_loop *l, const struct ww_workspace_content *c, const char *call_id,
 	struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
@@ -136,7 +137,7 @@ static enum ww_rc best_content(struct ww_agent_loop *l, struct ww_workspace_cont
 	return ww_best_load(l->opts->dir, l->opts->target, l->result->best_id, c, found, err);
 }
 
-/* Of a run that was gone on with: once the best of the record has been judged again. */
+/* In a resumed run only rewards count that this process has measured. */
 static double best_reward(const struct ww_agent_loop *l, double reward_final)
 {
 	if (has_past(l))

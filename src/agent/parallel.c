@@ -3,8 +3,8 @@
  * A thread an episode: a policy over HTTP waits most of its time, a judgement has a process of its own, and a thread
  * that waits costs a few pages.  The judge may be called from several threads but does not say in which order they get
  * the device, so threads that need it queue here.  An episode has one call at a time, so first come, first served is
- * fair.  Building and compiling need no device and do not queue.  Several devices are several seats: the first thread
- * in the queue takes the first free seat.  A seat whose judge fails is not used again, and the call goes to another.
+ * fair.  Building and compiling need no device and do not queue.  Each device is a slot: the first thread in the queue
+ * takes the first free slot.  A slot whose judge fails is not used again, and the call goes to another.
  *
  * Rejected: an event loop over all episodes.  Tools, judge and policies would all have to be written as callbacks.
  */
@@ -25,125 +25,125 @@ enum { STACK_BYTES = 1 << 20 };
 
 /* ---- The queue for the devices ----------------------------------------------------------------------------------- */
 
-enum { MAX_SEATS = 16 };
+enum { MAX_SLOTS = 16 };
 struct waiter {
 	struct waiter *next;
-	int seat; /* index of the judge that it uses; -1: it waits */
+	int slot; /* index of the judge that it uses; -1: it waits */
 };
-struct seat {
+struct slot {
 	struct ww_agent_judge judge;
-	int taken, lost;
+	int taken, failed;
 };
-struct line {
+struct queue {
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
 	struct waiter *first, *last;
-	struct seat seats[MAX_SEATS];
-	int n_seats;
+	struct slot slots[MAX_SLOTS];
+	int n_slots;
 	struct ww_budget *budget; /* may be NULL */
 	const volatile int *interrupted;
 };
 
-static void leave(struct line *l, struct waiter *me)
+static void leave(struct queue *q, struct waiter *me)
 {
-	struct waiter **at = &l->first, *before = NULL;
+	struct waiter **at = &q->first, *before = NULL;
 	while (*at != me) {
 		before = *at;
 		at = &before->next;
 	}
 	*at = me->next;
-	if (l->last == me)
-		l->last = before;
-	pthread_cond_broadcast(&l->moved);
+	if (q->last == me)
+		q->last = before;
+	pthread_cond_broadcast(&q->moved);
 }
 
-static int free_seat(const struct line *l)
+static int free_slot(const struct queue *q)
 {
-	for (int i = 0; i < l->n_seats; i++)
-		if (!l->seats[i].taken && !l->seats[i].lost)
+	for (int i = 0; i < q->n_slots; i++)
+		if (!q->slots[i].taken && !q->slots[i].failed)
 			return i;
 	return -1;
 }
 
-static enum ww_rc stand(struct line *l, struct waiter *me, struct ww_err *err)
+static enum ww_rc wait_for_slot(struct queue *q, struct waiter *me, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
-	*me = (struct waiter){ .seat = -1 };
-	pthread_mutex_lock(&l->lock);
-	*(l->last ? &l->last->next : &l->first) = me;
-	l->last = me;
-	while ((l->first != me || (me->seat = free_seat(l)) < 0) && !(l->interrupted && *l->interrupted)) {
+	*me = (struct waiter){ .slot = -1 };
+	pthread_mutex_lock(&q->lock);
+	*(q->last ? &q->last->next : &q->first) = me;
+	q->last = me;
+	while ((q->first != me || (me->slot = free_slot(q)) < 0) && !(q->interrupted && *q->interrupted)) {
 		struct timespec until;
 		clock_gettime(CLOCK_REALTIME, &until);
 		until.tv_sec++;
-		pthread_cond_timedwait(&l->moved, &l->lock, &until);
+		pthread_cond_timedwait(&q->moved, &q->lock, &until);
 	}
-	if (me->seat < 0)
+	if (me->slot < 0)
 		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
-	else if (l->budget && ww_budget_device_is_spent(l->budget)) /* threads ahead in the queue have used it up */
+	else if (q->budget && ww_budget_device_is_spent(q->budget)) /* threads ahead in the queue have used it up */
 		rc = ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged");
 	else
-		l->seats[me->seat].taken = 1;
-	leave(l, me);
-	pthread_mutex_unlock(&l->lock);
+		q->slots[me->slot].taken = 1;
+	leave(q, me);
+	pthread_mutex_unlock(&q->lock);
 	return rc;
 }
 
-/* Free the seat; the seconds are added to the budget before the next thread gets the device. */
-static void go(struct line *l, const struct waiter *me, double device_s)
+/* Free the slot; its seconds are added to the budget before the next thread gets the device. */
+static void release_slot(struct queue *q, const struct waiter *me, double device_s)
 {
-	if (l->budget)
-		ww_budget_spend(l->budget, &(struct ww_budget_use){ .gpu_s = device_s });
-	pthread_mutex_lock(&l->lock);
-	l->seats[me->seat].taken = 0;
-	pthread_cond_broadcast(&l->moved);
-	pthread_mutex_unlock(&l->lock);
+	if (q->budget)
+		ww_budget_spend(q->budget, &(struct ww_budget_use){ .gpu_s = device_s });
+	pthread_mutex_lock(&q->lock);
+	q->slots[me->slot].taken = 0;
+	pthread_cond_broadcast(&q->moved);
+	pthread_mutex_unlock(&q->lock);
 }
 
-/* 1: the seat's judge has failed, and there is another one. */
-static int seat_is_lost(struct line *l, const struct waiter *me, enum ww_rc rc, const struct ww_err *err)
+/* 1: the slot's judge has failed, and another slot is left. */
+static int slot_failed(struct queue *q, const struct waiter *me, enum ww_rc rc, const struct ww_err *err)
 {
 	int left = 0;
 	if (rc != WW_ERR_DEVICE && rc != WW_ERR_WORKER && rc != WW_ERR_MISSING)
 		return 0;
-	pthread_mutex_lock(&l->lock);
-	for (int i = 0; i < l->n_seats; i++)
-		left += i != me->seat && !l->seats[i].lost;
-	l->seats[me->seat].lost = left > 0;
-	pthread_mutex_unlock(&l->lock);
+	pthread_mutex_lock(&q->lock);
+	for (int i = 0; i < q->n_slots; i++)
+		left += i != me->slot && !q->slots[i].failed;
+	q->slots[me->slot].failed = left > 0;
+	pthread_mutex_unlock(&q->lock);
 	if (left)
-		ww_log(WW_LOG_WARN, "%s has failed (%.300s); its work goes to the others", l->seats[me->seat].judge.device_name,
-			err->msg);
+		ww_log(WW_LOG_WARN, "%s has failed (%.300s); the other devices do its work",
+			q->slots[me->slot].judge.device_name, err->msg);
 	return left > 0;
 }
 
 static enum ww_rc judge_in_turn(
 	void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err)
 {
-	struct line *l = ctx;
+	struct queue *q = ctx;
 	struct waiter me;
 	enum ww_rc rc;
 	int again;
 	if (depth == WW_JUDGE_COMPILE)
-		return l->seats[0].judge.run(l->seats[0].judge.ctx, s, depth, v, err);
+		return q->slots[0].judge.run(q->slots[0].judge.ctx, s, depth, v, err);
 	do {
-		WW_CHECK(stand(l, &me, err));
-		const struct ww_agent_judge *j = &l->seats[me.seat].judge;
+		WW_CHECK(wait_for_slot(q, &me, err));
+		const struct ww_agent_judge *j = &q->slots[me.slot].judge;
 		rc = j->run(j->ctx, s, depth, v, err);
-		again = seat_is_lost(l, &me, rc, err);
-		go(l, &me, rc == WW_OK ? ww_budget_gpu_s(v) : 0);
+		again = slot_failed(q, &me, rc, err);
+		release_slot(q, &me, rc == WW_OK ? ww_budget_gpu_s(v) : 0);
 	} while (again);
 	return rc;
 }
 
 static enum ww_rc profile_in_turn(void *ctx, const struct ww_solution *s, json_t **out, struct ww_err *err)
 {
-	struct line *l = ctx;
+	struct queue *q = ctx;
 	struct waiter me;
-	WW_CHECK(stand(l, &me, err));
-	const struct ww_agent_judge *j = &l->seats[me.seat].judge;
+	WW_CHECK(wait_for_slot(q, &me, err));
+	const struct ww_agent_judge *j = &q->slots[me.slot].judge;
 	enum ww_rc rc = j->profile(j->ctx, s, out, err);
-	go(l, &me, rc == WW_OK ? ww_budget_profile_gpu_s(*out) : 0);
+	release_slot(q, &me, rc == WW_OK ? ww_budget_profile_gpu_s(*out) : 0);
 	return rc;
 }
 
@@ -202,8 +202,8 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-static enum ww_rc begin(struct one *o, const struct ww_agent_opts *common, struct line *line, struct ww_policy *policy,
-	int i, struct ww_agent_result *result, struct ww_err *err)
+static enum ww_rc begin(struct one *o, const struct ww_agent_opts *common, struct queue *queue,
+	struct ww_policy *policy, int i, struct ww_agent_result *result, struct ww_err *err)
 {
 	pthread_attr_t attr;
 	o->opts = *common;
@@ -212,7 +212,7 @@ static enum ww_rc begin(struct one *o, const struct ww_agent_opts *common, struc
 	o->opts.header = &o->header;
 	o->opts.policy = policy;
 	o->opts.episode = i + 1;
-	o->opts.judge.ctx = line;
+	o->opts.judge.ctx = queue;
 	o->opts.judge.run = judge_in_turn;
 	o->opts.judge.profile = profile_in_turn;
 	o->opts.judge.accounts = 1;
@@ -270,7 +270,7 @@ static enum ww_rc publish(
 	return WW_OK;
 }
 
-/* The first failure that is not the interruption of them all. */
+/* The first episode's error that is not an interruption, else the interruption. */
 static enum ww_rc first_failure(const struct one *all, int n, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
@@ -287,25 +287,25 @@ static enum ww_rc first_failure(const struct one *all, int n, struct ww_err *err
 enum ww_rc ww_agent_parallel(const struct ww_agent_opts *common, struct ww_policy *const *policies, int n,
 	struct ww_agent_result *results, struct ww_err *err)
 {
-	struct line line = {
-		.seats[0].judge = common->judge, .n_seats = 1, .budget = common->budget, .interrupted = common->interrupted
+	struct queue queue = {
+		.slots[0].judge = common->judge, .n_slots = 1, .budget = common->budget, .interrupted = common->interrupted
 	};
 	ww_auto_free struct one *all = calloc((size_t)n, sizeof(*all));
 	enum ww_rc rc = WW_OK;
 	init_results(results, n);
 	if (!all)
 		return ww_nomem(err);
-	for (int i = 0; i < common->n_others && line.n_seats < MAX_SEATS; i++)
-		line.seats[line.n_seats++].judge = common->others[i];
-	pthread_mutex_init(&line.lock, NULL);
-	pthread_cond_init(&line.moved, NULL);
+	for (int i = 0; i < common->n_others && queue.n_slots < MAX_SLOTS; i++)
+		queue.slots[queue.n_slots++].judge = common->others[i];
+	pthread_mutex_init(&queue.lock, NULL);
+	pthread_cond_init(&queue.moved, NULL);
 	for (int i = 0; i < n && rc == WW_OK; i++)
-		rc = begin(&all[i], common, &line, policies[i], i, &results[i], err);
+		rc = begin(&all[i], common, &queue, policies[i], i, &results[i], err);
 	for (int i = 0; i < n; i++)
 		if (all[i].started)
 			pthread_join(all[i].thread, NULL);
-	pthread_cond_destroy(&line.moved);
-	pthread_mutex_destroy(&line.lock);
+	pthread_cond_destroy(&queue.moved);
+	pthread_mutex_destroy(&queue.lock);
 	if (rc == WW_OK)
 		rc = publish(common, results, n, err);
 	return rc == WW_OK ? first_failure(all, n, err) : rc;

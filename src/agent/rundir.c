@@ -53,7 +53,7 @@ static enum ww_rc check_past(struct ww_rundir *d, const struct ww_task *task, co
 	return WW_OK;
 }
 
-/* A run of one episode and a run of several are not gone on with as the other. */
+/* A run of one episode is not resumed as one of several, nor one of several as one of another number. */
 static enum ww_rc check_parallel(const struct ww_rundir *d, int parallel, struct ww_err *err)
 {
 	char single[PATH_MAX];

@@ -8,11 +8,9 @@
  *     explain.json     where the time goes (judge/profile/explain.h): with --explain, or slower than eager
  *     report.html      the run as a page
  *     exports/FORMAT/  one folder a format
- *     episodes/N/      where several episodes run in parallel: record and workspace of each; solution/ is the best
- * one's
+ *     episodes/N/      one folder an episode where several run in parallel: its record and workspace
  *
- * A directory belongs to one run.  It is refused where it holds anything else, so that nothing of the user's is
- * overwritten.
+ * A directory belongs to one run.  One that holds anything else is refused, so no file of the user's is overwritten.
  */
 #pragma once
 
@@ -27,10 +25,10 @@ struct ww_rundir {
 	char path[PATH_MAX], episode[PATH_MAX], solution[PATH_MAX], exports[PATH_MAX];
 	int made, made_copy; /* by this process: the directory, task.py in it */
 	int has_past;
-	struct ww_episode past; /* where it holds a run already; of several episodes the first */
+	struct ww_episode past; /* where has_past: the record that was there, of several episodes the first */
 };
 
-/* `dir` NULL: runs/NAME-TARGET-TIME.  parallel: how many episodes run side by side; `episode` is the path of the first.
+/* `dir` NULL: runs/NAME-TARGET-TIME.  parallel: how many episodes run in parallel; `episode` is the path of the first.
  * Makes the directory, checks that it is empty or holds a run of this task (by this policy, if it has not ended), and
  * writes task.py, so that a directory that cannot be written is known before any work begins. */
 enum ww_rc ww_rundir_open(struct ww_rundir *d, const char *dir, const struct ww_task *task, const char *target,

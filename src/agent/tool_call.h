@@ -12,8 +12,7 @@ struct ww_tool_calls {
 	int n;
 };
 
-/* Carry one out: `words` are a tool's name and options, with tabs between them, as anybody in the sandbox may write
- * them. The solution is what lies in the shell's own tree.  What the policy's process did wrong, and a budget that is
- * used up, go into text and code; an error return is infrastructure.  To be a shell's on_call, with a struct
- * ww_tool_calls as its context. */
+/* Run one call; a shell's on_call with a struct ww_tool_calls as ctx.  `words` are a tool's name and options, separated
+ * by tabs and not trusted.  The solution is taken from the shell's own tree.  A mistake of the process, or a budget
+ * that is used up, goes into text and code; an error return is a failure of ours. */
 enum ww_rc ww_tool_call_run(void *ctx, const char *words, struct ww_str *text, unsigned *code, struct ww_err *err);

@@ -19,14 +19,13 @@ struct ww_tool_result {
 	int malformed; /* counts towards the stop after repeated ones */
 };
 
-/* What tools work on.  The functions belong to the loop, because a verdict that is recorded already (a resumed run)
- * must not be asked for twice, and because whatever the device does is counted; over MCP they ask the broker
- * (serve/tools.c), and what the loop alone has is NULL. */
+/* What tools work on.  In the loop the functions return recorded verdicts of a resumed run, and count device seconds;
+ * over MCP they ask the broker (serve/tools.c), and members that only the loop has are NULL. */
 struct ww_tool_env {
 	const struct ww_agent_opts *opts;
 	const struct ww_workspace *workspace;
 	struct ww_shell *shell; /* of the episode; NULL: there is none */
-	/* What ww_tool_inspect_data() says of the task. */
+	/* *data: ww_tool_inspect_data() of the task. */
 	enum ww_rc (*inspect)(struct ww_tool_env *env, json_t **data, struct ww_err *err);
 	/* Judge the solution, and record it and the verdict under `call_id`.  *missing: the file without which there is
 	 * nothing to judge; NULL. */
@@ -43,9 +42,9 @@ struct ww_tool_env {
 
 struct ww_tool {
 	struct ww_tool_spec spec;
-	/* An error return is infrastructure; what the policy did wrong goes into r. */
+	/* A mistake of the policy is an answer in r; an error return is a failure of ours. */
 	enum ww_rc (*run)(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err);
-	int changes_files; /* carried out again on an empty workspace, its calls lead to the same files */
+	int changes_files; /* on a resume its answered calls run again, and rebuild the workspace */
 	/* For tools that cannot be repeated: apply the changes that the recorded answer's data lists. */
 	enum ww_rc (*redo)(struct ww_tool_env *env, const json_t *data, struct ww_err *err);
 	/* Where it is offered over MCP. */

@@ -18,7 +18,7 @@
 
 static const double start_limit_s = 20, slack_s = 10;
 static const uint64_t end_limit_ns = 5000000000;
-/* Where the worker does not hold its processes to 1 GiB. */
+/* The worker is killed above this, where its own limit on its processes has failed. */
 static const uint64_t max_resident_bytes = UINT64_C(3) << 30;
 static const uint64_t group_bytes = (uint64_t)(WW_SHELL_MEMORY_MIB + 256) << 20; /* their files are in memory too */
 
@@ -110,7 +110,7 @@ out:
 
 /* ---- Asking ------------------------------------------------------------------------------------------------------ */
 
-/* Until there is something to read, or the deadline, which is later by what it is stopped meanwhile. */
+/* Wait for a reply or for the deadline, which moves by the time for which the sandbox is stopped. */
 static enum ww_rc wait_for_reply(struct ww_shell *s, uint64_t *deadline, struct ww_err *err)
 {
 	struct pollfd pf = { s->proc.fd, POLLIN, 0 };

@@ -7,9 +7,8 @@
  * inherits one descriptor, its channel, and none of its commands has that.  Namespaces are required: where the system
  * does not allow them, ww_shell_open() says so and there is no shell.
  *
- * In it the skill is read-only under /skill, which /workspace/skill leads to, and `verify`, `profile`, `compile` and
- * `inspect` are commands (calls.h): what a process calls while a command of ours is under way is handed to `on_call`,
- * one call at a time.
+ * The skill is read-only under /skill, to which /workspace/skill is a link.  `verify`, `profile`, `compile` and
+ * `inspect` are commands (calls.h): their calls go to `on_call`, one at a time, while a command of the policy runs.
  *
  * While anything is measured on the machine, everything in the sandbox is stopped (host/pause.h).  Nothing there can
  * continue a stopped process: signals that do, and what sends signals by itself at a later time, are filtered out.
@@ -41,9 +40,9 @@ struct ww_shell {
 	struct ww_str state;          /* directory, exported variables: each with a NUL */
 	unsigned last_id;             /* of jobs */
 	const struct ww_skill *skill; /* what it shows; NULL: none.  Set before it is opened */
-	/* A call of a tool: `words` have tabs between them and come from anybody in the sandbox.  What it prints, at most
-	 * WW_SHELL_CALL_TEXT_MAX bytes, and its exit code.  An error ends the command and the sandbox.  NULL: no tool is
-	 * there. */
+	/* Run a tool for a process in the sandbox.  `words` are separated by tabs and not trusted; *text gets what the
+	 * command prints (at most WW_SHELL_CALL_TEXT_MAX bytes), *code its exit code.  An error return ends the command and
+	 * the sandbox.  NULL: there are no tools. */
 	enum ww_rc (*on_call)(void *ctx, const char *words, struct ww_str *text, unsigned *code, struct ww_err *err);
 	void *on_call_ctx;
 	const volatile int *interrupted; /* ends a wait with WW_ERR_INTERRUPTED and the sandbox with it; may be NULL */

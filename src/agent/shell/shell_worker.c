@@ -116,7 +116,7 @@ static void add_process(const char *pid, struct used *u)
 	}
 }
 
-/* The memory of all processes of the sandbox: beyond the limit all are killed, and what runs will say so. */
+/* Sum the memory of all processes of the sandbox.  Above the limit all are killed, and the reply says so. */
 static void watch_memory(void)
 {
 	static uint64_t looked_ns;
@@ -143,7 +143,7 @@ static void watch_memory(void)
 
 static pthread_mutex_t awake = PTHREAD_MUTEX_INITIALIZER;
 
-/* Wait for the parent, or a time; for how long it was stopped beyond that, in ns. */
+/* Wait for a message of the parent, or for a time.  Returns for how long the sandbox was stopped meanwhile, in ns. */
 static uint64_t rest(const struct timespec *t, int *readable)
 {
 	struct pollfd pf = { WW_PROC_FD, POLLIN, 0 };
@@ -246,7 +246,7 @@ static void *obey(void *unused)
 	return unused;
 }
 
-/* Begins stopped: returns with the first "go on". */
+/* The sandbox begins stopped: wait for the first "go on". */
 static int open_control(void)
 {
 	pthread_t t;
@@ -438,7 +438,7 @@ static void end_call(void)
 	ww_shell_calls_answer(&calls, q.id, text, q.n);
 }
 
-/* Carry one out, if there is one, from its beginning to its end; how long that took, in ns. */
+/* Serve one call to its end, if there is one.  Returns how long that took, in ns. */
 static uint64_t serve_call(void)
 {
 	uint64_t start = ww_now_ns();
@@ -538,7 +538,7 @@ static void serve(const struct ww_workspace *tree)
 			reap();
 			watch_memory();
 		}
-		(void)fchmod(tree->dirfd, 0700); /* a command may have shut out those that follow */
+		(void)fchmod(tree->dirfd, 0700); /* a command may have removed the permissions */
 		if (ww_fd_read(WW_PROC_FD, &q, sizeof(q), 0, &err) != WW_OK || q.n > sizeof(text) - 1 ||
 			ww_fd_read(WW_PROC_FD, text, q.n, 0, &err) != WW_OK)
 			_exit(0);

@@ -16,16 +16,17 @@ enum {
 	WW_SHELL_ANSWER_MAX = 32 << 10
 };
 
-/* Followed by n bytes: the command and its NUL, the directory and its NUL, then the environment, each with a NUL; of
- * PUT, a path and its NUL, then the file (the parent cannot write into the tree: where it is root, its user has no
- * number there); of ANSWER what a call prints, and id is its exit code. */
+/* n bytes follow, by op:
+ *   RUN, START   the command, the directory, then each variable of the environment, every one with a NUL
+ *   PUT          a path with a NUL, then the file (the parent cannot write it: as root, its uid is not mapped there)
+ *   ANSWER       what the call prints; id is its exit code */
 struct ww_shell_ask {
 	uint32_t op, id, timeout_ms, n;
 };
-/* Followed by n_out bytes of output (head and tail of `total` bytes) and n_state bytes: the directory, the environment.
+/* n_out bytes of output follow (head and tail of `total` bytes), then n_state bytes: the directory, the environment.
  * With `call` it is not the reply yet: a process in the sandbox calls a tool, n_out bytes are its words (calls.h), and
- * an ANSWER is what comes next.  used_bytes: all processes together used so much when they were killed for it, 0 where
- * they were not; `most` by most_bytes. */
+ * the parent sends an ANSWER next.  used_bytes: memory of all processes when they were killed for it, else 0; `most` is
+ * the name of the largest, which used most_bytes. */
 struct ww_shell_reply {
 	uint32_t exists, running, timed_out, call;
 	int32_t status; /* as waitpid(2) has it */

@@ -96,7 +96,7 @@ static void test_recorded_answers(void **state)
 	prepare(&g, dir, story + 1, 5); /* other calls */
 	g.opts.answers = was;
 	assert_int_equal(ww_agent_run(&g.opts, &g.result, &g.err), WW_ERR_USAGE);
-	assert_non_null(strstr(g.err.msg, "take the answers of the same run"));
+	assert_non_null(strstr(g.err.msg, "name the answers of this run"));
 	finish(&g);
 	assert_int_equal(ww_fs_remove_tree(was, &err), WW_OK);
 	assert_int_equal(ww_fs_remove_tree(now, &err), WW_OK);

@@ -57,7 +57,7 @@ static void answers_of_another_run_are_refused(void **state)
 	o.answers = run_of("one");
 	o.seed = 77; /* other calls */
 	assert_int_equal(toy_train(&o, &t, &err), WW_ERR_USAGE);
-	assert_non_null(strstr(err.msg, "take the answers of the same run"));
+	assert_non_null(strstr(err.msg, "name the answers of this run"));
 }
 
 static void killed_and_resumed_to_the_same_bits(void **state)
