@@ -27,7 +27,7 @@ enum { MAX_JOBS = 256, EXACT_BELOW = 4096, DETAIL = 400, SHOWN_PATH = 40 };
 struct item {
 	int64_t row;
 	char *id, *split, *signature, *label;
-	char *broken, *fails, *trial; /* why not */
+	char *broken, *fails, *trial; /* why it cannot be read, gives no graph, did not run; else NULL */
 	char hash[WW_HASH_HEX];
 	struct ww_fingerprint f;
 	int ran, degenerate;
@@ -48,7 +48,7 @@ struct pass {
 	const int64_t *sample; /* row numbers, ascending */
 	size_t n_sample;
 	int with_labels;
-	pthread_mutex_t lock; /* of everything above and below */
+	pthread_mutex_t lock; /* protects every other member */
 	int over;
 	int64_t last;
 	struct ww_err err; /* the first one */
@@ -136,7 +136,7 @@ static enum ww_rc choose_sample(
 		uint64_t h = (o->seed ^ (uint64_t)row->number * 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull;
 		r[n++] = (struct ranked){ h ^ h >> 31, row->number };
 	}
-	rc = rc == WW_ERR_USAGE ? WW_OK : rc; /* where the data end is told by the pass */
+	rc = rc == WW_ERR_USAGE ? WW_OK : rc; /* the pass reports damaged data */
 	if (n)
 		qsort(r, n, sizeof(*r), by_rank);
 	*n_sample = n < (size_t)o->sample ? n : (size_t)o->sample;
@@ -187,7 +187,7 @@ static char *copy_of(const json_t *fields, const char *key)
 	return text ? line_of(text) : NULL;
 }
 
-/* The next row, under the lock: what can be said without a worker.  0: there is none. */
+/* Take the next row and note what needs no worker.  0: no row is left.  The lock is held. */
 static int take_row(struct pass *p, struct item *i, struct ww_task *task, json_t **ops, struct ww_err *err)
 {
 	const struct ww_set_row *row = NULL;
@@ -218,7 +218,7 @@ static int take_row(struct pass *p, struct item *i, struct ww_task *task, json_t
 	ww_hash_hex(row->code, row->code_bytes, i->hash);
 	i->split = copy_of(row->fields, "split");
 	i->signature = copy_of(row->fields, "signature");
-	*ops = json_deep_copy(row->ops); /* counts of references are not for several threads */
+	*ops = json_deep_copy(row->ops); /* jansson counts references without a lock */
 	return 1;
 }
 
@@ -312,7 +312,7 @@ static struct ww_audit_finding *find(struct ww_audit *a, enum ww_audit_kind kind
 {
 	static struct ww_audit_finding lost;
 	if (!WW_GROW(a->f, &a->cap, a->n + 1))
-		return &lost; /* the caller sees it by n */
+		return &lost; /* a->n stays the same */
 	a->count[kind]++;
 	a->f[a->n] = (struct ww_audit_finding){ .kind = kind, .row = i->row, .id = i->id ? strdup(i->id) : NULL };
 	return &a->f[a->n++];

@@ -78,7 +78,7 @@ double sy_log2_of(double v) { return v > 1 ? log2(v) : 0; }
 int sy_fits(const struct ww_comp *c, double mag) { return mag < (c->dtype == WW_SYNTH_F16 ? 14.5 : 60); }
 int sy_reduces_flat(const struct val *x, unsigned axes) { return x->flat && (axes & x->flat) == x->flat; }
 
-/* What an operation ends: only `facts` stay, and flat axes not at all. */
+/* After an operation only `facts` still hold, and no axes are known to be constant on average. */
 static void forget(struct val *x, unsigned facts)
 {
 	x->facts &= facts;

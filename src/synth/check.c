@@ -171,9 +171,9 @@ void ww_synth_device_release(struct ww_synth_device *d)
 	pthread_mutex_destroy(&d->lock);
 }
 
-/* Wait for memory on the device.  A candidate that wants it alone waits until nothing is there, and nothing else begins
- * meanwhile.  One that has compiled (again) still has its inputs there, so it goes first, and without a limit where no
- * other runs: those that wait could not make room. */
+/* Wait until the device has memory for the candidate.  One that needs the device alone waits until no other is there,
+ * and no other begins meanwhile.  One that comes back from compiling (`again`) still holds its inputs: it goes first,
+ * and without a limit where no other runs, since waiting would free nothing. */
 static void room_take(struct ww_synth_checker *c, int again)
 {
 	struct ww_synth_device *d = c->o.device;
@@ -192,7 +192,7 @@ static void room_take(struct ww_synth_checker *c, int again)
 	d->running++;
 }
 
-/* compiles: it comes back, and its inputs stay. */
+/* compiles: the candidate keeps its inputs on the device and comes back (room_take() with `again`). */
 static void room_give(struct ww_synth_checker *c, int compiles)
 {
 	struct ww_synth_device *d = c->o.device;
@@ -202,7 +202,7 @@ static void room_give(struct ww_synth_checker *c, int compiles)
 	else
 		d->used -= c->room - (compiles ? c->compile_room : 0);
 	if (d->used < 1)
-		d->used = 0; /* sums of doubles */
+		d->used = 0; /* doubles do not subtract to exactly 0 */
 	d->running--;
 	pthread_cond_broadcast(&d->changed);
 }
@@ -219,8 +219,9 @@ static void work_end(const struct ww_synth_checker *c)
 		pthread_rwlock_unlock(&c->o.device->measured);
 }
 
-/* n times of a prepared baseline; on cpu by this process's clock.  What one thread waited for a processor meanwhile is
- * no part of them, so that other work on the machine does not count; several wait for each other too. */
+/* n times of a prepared baseline, us; on cpu by this process's clock.  Where PyTorch has one thread, the time that it
+ * waited for a processor is subtracted, so that other work on the machine does not count.  Several threads also wait
+ * for each other, so nothing is subtracted there. */
 static enum ww_rc times_into(struct ww_synth_checker *c, enum ww_baseline which, int n, double *us, struct ww_err *err)
 {
 	if (!is_cpu(c))
@@ -295,8 +296,8 @@ static enum ww_rc measure(
 
 /* ---- Reasons */
 
-/* An error of the module's doing becomes a rejection; 0: it is ours.  A package that the catalogue's blocks need and
- * that is not installed is no fault of the module. */
+/* Turn an error that the module caused into a rejection; 0: the error is ours.  A package that the catalogue's blocks
+ * need and that is not installed is no fault of the module. */
 static int is_rejection(
 	const struct ww_synth_checker *c, enum ww_rc rc, const struct ww_err *err, struct ww_synth_result *out)
 {
@@ -320,7 +321,8 @@ static int is_rejection(
 		}
 	if (!reason || (!c->o.distrust && strstr(err->msg, "-m pip install")))
 		return 0;
-	if (rc == WW_ERR_WORKER && strstr(err->msg, "the reference worker failed")) /* an exception, and it lives on */
+	if (rc == WW_ERR_WORKER &&
+		strstr(err->msg, "the reference worker failed")) /* an exception; the worker still runs */
 		reason = "does not run";
 	out->no_room = strstr(reason, "memory") != NULL;
 	ww_synth_reject(out, reason, err->msg);
@@ -454,7 +456,7 @@ static enum ww_rc eager_time(struct ww_synth_checker *c, struct ww_synth_result 
 		return ww_synth_reject(out, "does not run", b.reason);
 	WW_CHECK(measure(c, WW_BASE_EAGER, &out->eager_us, out, err));
 	time_bounds(c->o.recipe, out->eager_us, out);
-	/* its graph holds the memory of a run, which others want while this one compiles */
+	/* its CUDA graph holds the memory of a run, which other candidates need while this one compiles */
 	return c->room > LARGE || c->room < 0 ? ww_ref_free_baseline(c->ref, WW_BASE_EAGER, err) : WW_OK;
 }
 

@@ -1,8 +1,8 @@
 /* check.h - one module through the filters.  Internal to src/synth.
  *
  * A checker is a thread's reference worker, opened when it is first needed, closed when a task has broken it and after
- * every RECYCLE tasks.  Checkers of one device run and compile in parallel; measurements have the device alone, under
- * its lease, one after the other: all that wait share a turn, so that what runs is waited for once.
+ * every RECYCLE tasks.  Checkers of one device run and compile in parallel; a measurement has the device alone, under
+ * its lease.  All threads that wait to measure do so in one turn, so that running candidates are waited for once.
  */
 #pragma once
 
@@ -15,17 +15,18 @@
 #include <jansson.h>
 #include <pthread.h>
 
-/* A device of a run.  measured: cpu: read by what computes, written to measure.  cuda: candidates take room for what
- * they are expected to need while they run, and for their inputs while they compile; one that did not fit then runs
- * alone. */
+/* A device of a run.  On cpu a candidate computes with `measured` locked for reading and measures with it locked for
+ * writing.  On cuda a candidate reserves the memory that it is expected to need while it runs, and that of its inputs
+ * while it compiles; one that did not fit runs once more, alone. */
 struct ww_synth_device {
 	int ordinal;
 	pthread_rwlock_t measured;
 	pthread_mutex_t lock; /* all that follows */
 	pthread_cond_t changed;
-	double bytes, used; /* limit of all candidates together; taken by those that run */
-	int alone, waiting,
-		running; /* a candidate has it alone; number of those that wait for that, and of those that run */
+	double bytes, used; /* limit of all candidates together; reserved by those that are there */
+	int alone;          /* one candidate has the device alone */
+	int waiting;        /* candidates that wait to have it alone */
+	int running;        /* candidates */
 	struct ww_lease lease;
 	int measuring, to_measure; /* a thread measures under the lease; number of those that wait for it */
 };
@@ -42,8 +43,8 @@ struct ww_synth_forker {
 #define WW_SYNTH_FORKER_INIT { PTHREAD_MUTEX_INITIALIZER, 0, WW_TMPDIR_INIT, NULL }
 void ww_synth_forker_close(struct ww_synth_forker *f);
 
-/* Whether a module with this mark (mark.h) is rejected in any case, by what has been decided already: then nothing is
- * compiled for it.  Threads call it at once. */
+/* Whether the tasks accepted so far already reject a module with this mark (mark.h): then it is not compiled.  Called
+ * by several threads at a time. */
 typedef int ww_synth_is_decided(void *ctx, const json_t *mark);
 
 struct ww_synth_check_opts {
@@ -74,8 +75,8 @@ struct ww_synth_checker {
 	struct ww_synth_check_opts o;
 	struct ww_ref *ref;
 	int used;
-	double room;         /* of the device, that the candidate in hand has taken; -1: all of it */
-	double compile_room; /* of it, while it compiles */
+	double room;         /* bytes of the device that the current candidate reserves; -1: all */
+	double compile_room; /* bytes of them while it compiles */
 };
 
 /* The result for a module. */
@@ -86,7 +87,7 @@ struct ww_synth_result {
 	json_t *graph;
 	char *tokens;    /* of its text (task/outline.h) */
 	json_t *mark;    /* once the graph is there (mark.h) */
-	int decided;     /* is_decided said so: what comes behind the graph was left out, and reason is "" */
+	int decided;     /* is_decided() rejected it: the stages after the graph were left out; reason is "" */
 	double eager_us; /* where it was measured */
 	int no_room;     /* memory did not suffice when it ran */
 	int alone;       /* that happened with other candidates running, and it was checked again alone */
@@ -96,7 +97,7 @@ void ww_synth_result_release(struct ww_synth_result *r);
 enum ww_rc ww_synth_reject(struct ww_synth_result *r, const char *reason, const char *detail); /* WW_OK */
 json_t *ww_synth_cost_json(const struct ww_synth_result *r); /* {"load": [seconds, CPU-seconds], ...} of those passed */
 
-/* All filters that look at one module alone.  bytes: of device memory that it is expected to need while it runs;
+/* Run the filters that need no other task.  bytes: of device memory that it is expected to need while it runs;
  * compile_bytes: while it compiles; times: the recorded ones, or NULL: measure.  An error is ours (no worker can be
  * started, interrupted); whatever the module does is in the result. */
 enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double bytes, double compile_bytes,

@@ -139,8 +139,8 @@ static int attempt(const struct ww_synth_recipe *r, uint64_t seed, uint64_t stre
 	return best >= 0 && at_size(r, NULL, seed, stream, best, k);
 }
 
-/* The first attempts' streams lie side by side; the rare candidate that needs more of them takes streams from the other
- * end, so that no candidate changed when there came to be more. */
+/* The random stream of an attempt.  First attempts of all candidates have consecutive streams; later ones count down
+ * from the other end, so that raising the number of attempts changed no candidate. */
 static uint64_t stream_of(uint64_t index, uint64_t attempt)
 {
 	return attempt < ATTEMPTS ? index * ATTEMPTS + attempt : UINT64_MAX - (index * MOST_ATTEMPTS + attempt);

@@ -223,17 +223,16 @@ struct cls {
 struct ww_comp {
 	const struct ww_synth_recipe *r;
 	struct ww_rng rng;
-	struct ww_rng
-		choice;  /* of what the candidate is: the same in several attempts, so that what fails often is not rare */
-	double size; /* log2 of the elements of the main input, the knob of the search for a time */
+	struct ww_rng choice; /* draws the kind of candidate; attempts share it, so kinds that often fail are not rarer */
+	double size;          /* log2 of the elements of the main input, which the search for a time varies */
 	enum ww_synth_dtype dtype;
 	enum ww_synth_style style;
 	int whole; /* an operator alone: operators that make sense only with others are allowed */
 	struct cls *cls[MAX_CLASSES], *at;
-	int n_cls, repeats; /* of what is being written: a block that runs so often */
+	int n_cls, repeats; /* repeats: how often the block runs that is being written */
 	struct input in[MAX_INPUTS];
 	int n_in;
-	struct ww_str block, block_inputs; /* of a catalogue's block behind which pieces stand: its class, its inputs */
+	struct ww_str block, block_inputs; /* of a catalogue's block that pieces follow: its class, its inputs */
 	struct ww_str *ops;
 	int n_ops;
 	double us, memory_bytes, flops; /* flops: of the row about to be applied */

@@ -33,7 +33,7 @@ enum ww_rc ww_journal_add(struct ww_journal *j, const json_t *line, struct ww_er
 	return fdatasync(j->fd) ? broken(j, err) : WW_OK;
 }
 
-/* What a run is, member by member. */
+/* Refuse the journal of a run that differs in a member. */
 static enum ww_rc same_run(const struct ww_journal *j, const json_t *was, const json_t *run, struct ww_err *err)
 {
 	const char *key;

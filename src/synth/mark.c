@@ -104,7 +104,7 @@ static enum ww_rc mark_set(json_t *marks, const char *path, const volatile int *
 		if (!row->problem)
 			rc = mark_row(marks, store, worker, set, row, &m, err);
 	if (rc == WW_OK && m.without_graph)
-		ww_log(WW_LOG_WARN, "%s: %lld of %lld tasks have no graph and are told by their text alone (%s)", path,
+		ww_log(WW_LOG_WARN, "%s: %lld of %lld tasks have no graph and are compared by their text alone (%s)", path,
 			(long long)m.without_graph, (long long)m.rows, m.why);
 	ww_set_close(set);
 	ww_store_close(store);

@@ -63,7 +63,7 @@ static int repeated(const struct graph *g, const json_t *node, const char *op)
 	return x && is_one_of(op, words) && !strcmp(packet(x, inner), op) && same_args(node, x);
 }
 
-/* Identity on what is never negative. */
+/* The identity here, since the operand is never negative. */
 static int idle(const struct graph *g, const json_t *node, const char *op)
 {
 	static const char *const outer[] = { "relu", "abs", "leaky_relu", "elu", "prelu", NULL };
@@ -106,7 +106,7 @@ static json_int_t size_at(const json_t *node, json_int_t dim)
 	return dim >= 0 && dim < n ? json_integer_value(json_array_get(sizes, (size_t)dim)) : -1;
 }
 
-/* Over one element. */
+/* A reduction over one element. */
 static int over_one(const struct graph *g, const json_t *node, const char *op)
 {
 	static const char *const keep[] = { "softmax", "log_softmax", "cumsum", "cumprod", "sort", NULL };

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Facts that moving numbers about keeps. */
+/* After numbers have moved: keep only `facts`. */
 static void moved(struct val *x, unsigned facts, double mag)
 {
 	x->facts = facts & (NONNEG | UNIT | RAW);

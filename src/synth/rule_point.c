@@ -42,7 +42,7 @@ static void draw_argument(struct ww_comp *c, const struct ww_synth_op *op, char 
 		}
 }
 
-/* Make what a function of positive numbers takes. */
+/* Make x positive, for a function of positive numbers. */
 static void make_positive(struct ww_comp *c, const struct ww_synth_op *op, struct val *x)
 {
 	int divides = op->growth == G_BOUND;

@@ -444,7 +444,7 @@ RULE(unfold)
 
 /* ---- Norms */
 
-/* Whether a norm would cancel what was just computed, or norm what is normed. */
+/* Whether a norm would cancel what was just computed, or follow another norm. */
 static int norm_undoes(const struct val *x, unsigned facts)
 {
 	return x->facts & (facts | SCALED | OFFSET) || x->flat || (x->by && x->by->category == WW_SYNTH_NORM) ||

@@ -101,8 +101,8 @@ static enum ww_rc accept(
 	return ww_similar_add(r->accepted, f, i, err);
 }
 
-/* Why a candidate is rejected by what has been decided before it; NULL: it is not.  What rejects it once always does,
- * since tasks are only added. */
+/* Why the tasks decided before reject a candidate (similar, or its split is full); NULL: they do not.  A rejection is
+ * final, since tasks are only added. */
 static const char *by_others(struct run *r, const struct ww_fingerprint *f, char detail[120])
 {
 	struct ww_similar_match match;
@@ -119,7 +119,8 @@ static const char *by_others(struct run *r, const struct ww_fingerprint *f, char
 	return r->have[split] >= r->o->count[split] ? SPLIT_FULL : NULL;
 }
 
-/* Others come before what a compiler says: whether it was asked depends on who was quicker, the result must not. */
+/* Other tasks are compared before the compiler's result is looked at: whether the compiler ran depends on the threads'
+ * timing, and the decision must not. */
 static enum ww_rc decide(struct run *r, int64_t i, const json_t *line, struct ww_err *err)
 {
 	WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
@@ -354,7 +355,7 @@ static enum ww_rc work_all(struct run *r, struct ww_err *err)
 	for (int i = 0; i < started; i++)
 		pthread_join(t[i].id, NULL);
 	free(t);
-	int cut_short = r->failed.rc == WW_ERR_INTERRUPTED; /* a candidate under way noticed it first */
+	int cut_short = r->failed.rc == WW_ERR_INTERRUPTED; /* a candidate that was running noticed it first */
 	if (rc == WW_OK && r->failed.rc != WW_OK && !cut_short && !r->finished) {
 		*err = r->failed;
 		rc = err->rc;
@@ -387,7 +388,7 @@ static enum ww_rc write_tasks(const struct run *r, struct ww_err *err)
 	return write_set(path, r->tasks, err);
 }
 
-/* Parquet needs pyarrow, which is found out before the work of hours. */
+/* Parquet needs pyarrow: check that before hours of work. */
 static enum ww_rc check_format(const struct run *r, struct ww_err *err)
 {
 	char path[PATH_MAX];

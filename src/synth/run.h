@@ -7,9 +7,10 @@
  *
  *     DIR/journal.jsonl            results so far; the run resumes from it
  *     DIR/apart.json               fingerprints of the sets that it keeps apart from
- *     DIR/tasks.jsonl.zst          the accepted tasks (docs/formats/tasks.md), when the run is complete; or
- * tasks.parquet DIR/rejected.jsonl           every rejection: number, reason, detail DIR/timings.jsonl            all
- * measured times DIR/run.json                 recipe, seed, versions, counts by reason
+ *     DIR/tasks.jsonl.zst          the accepted tasks (docs/formats/tasks.md) of a complete run; or tasks.parquet
+ *     DIR/rejected.jsonl           every rejection: number, reason, detail
+ *     DIR/timings.jsonl            all measured times
+ *     DIR/run.json                 recipe, seed, versions, counts by reason
  */
 #pragma once
 

@@ -1,6 +1,6 @@
-/* similar.h - whether two tasks are the same problem in disguise, and finding such pairs among a million.
+/* similar.h - near-duplicate tasks: how similar two are, and the search for similar ones among a million.
  *
- * A task has three descriptions, none of which knows names, sizes or numbers:
+ * A task has three descriptions, none of which contains names, sizes or numbers:
  *
  *     text        the set of runs of SHINGLE tokens of its normalised AST (bridge/wwbridge/tokens.py), with repetitions
  *     graph       the set of canonical operators with their operands to a depth of 0, 1 and 2 (task/signature.h)

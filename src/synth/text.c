@@ -1,7 +1,7 @@
 /* text.c - what a candidate says: classes, names, inputs, the file in KernelBench form.
  *
  * A class's constructor takes the sizes that its modules are made of by name, as people write them, and
- * get_init_inputs() lists their values.  A name is one thing's throughout a class.
+ * get_init_inputs() lists their values.  Within a class a name means one thing.
  */
 #include "synth/grammar.h"
 
@@ -56,7 +56,7 @@ const char *sy_attribute(struct ww_comp *c, const char *base)
 	return k->attr[k->n_attr++];
 }
 
-/* Variables share the names of attributes, so that each is one thing. */
+/* Variables and attributes share one list of names, so that no name means two things. */
 void sy_variable(struct ww_comp *c, char out[16], const char *base)
 {
 	snprintf(out, 16, "%.15s", sy_attribute(c, base));
@@ -203,7 +203,7 @@ static void add_draw(struct ww_str *s, const struct input *in, const int64_t *d)
 	ww_str_adds(s, in->kind == IN_POSITIVE ? ") + 0.5" : ")");
 }
 
-/* A view has the shape by its last step. */
+/* An input that is a view gets its shape in the last step. */
 static void add_input_text(struct ww_str *s, const struct input *in)
 {
 	int64_t d[WW_SYNTH_MAX_RANK];
