@@ -466,7 +466,7 @@ static void add_problem(const struct view *v, const char *id)
 	}
 }
 
-/* In the first run's order; then those that only later runs have. */
+/* All problems: in the first run's order, then those that only later runs have. */
 static void add_problems(const struct view *v)
 {
 	json_auto_t *seen = json_object();

@@ -18,17 +18,17 @@ struct ww_eval_run {
 	char path[PATH_MAX];
 	json_t *about;         /* run.json */
 	json_t *lines;         /* id: line */
-	struct ww_lines *file; /* where it is being written */
-	int made;              /* by this process */
+	struct ww_lines *file; /* results.jsonl, open for writing; NULL: read only */
+	int made;              /* this process has made run.json */
 };
 
-/* Does the directory hold one? */
+/* Whether the directory holds an evaluation. */
 int ww_eval_run_is(const char *dir);
 /* Begin a run, or go on with the one that is there: then it must have been asked for the same ("config" of `about`),
  * and the error names the first difference.  about is borrowed.  A directory that holds something else is refused. */
 enum ww_rc ww_eval_run_open(
 	struct ww_eval_run *r, const char *dir, const json_t *about, struct ww_err *err) WW_MUST_CHECK;
-/* Only read it. */
+/* Read a run, without writing to it. */
 enum ww_rc ww_eval_run_read(struct ww_eval_run *r, const char *dir, struct ww_err *err) WW_MUST_CHECK;
 void ww_eval_run_release(struct ww_eval_run *r);
 
@@ -36,7 +36,7 @@ void ww_eval_run_release(struct ww_eval_run *r);
 const json_t *ww_eval_run_line(const struct ww_eval_run *r, const char *id);
 /* 1 where the problem has ended: it has a line for this task that reports no error of the program. */
 int ww_eval_run_has(const struct ww_eval_run *r, const char *id, const char *task_id);
-/* Write a line and take it in; a line of an id that has one adds its members to it.  Takes `line`. */
+/* Write a line and keep it; where its id has a line already, its members are added to that.  Takes `line`. */
 enum ww_rc ww_eval_run_add(struct ww_eval_run *r, json_t *line, struct ww_err *err) WW_MUST_CHECK;
 
 /* Several runs as one: slices or samples of one suite, by the same policy and options, on the same kind of machine.

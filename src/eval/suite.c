@@ -49,7 +49,7 @@ static int number_of(const char *id)
 	return isdigit((unsigned char)*name) ? (int)strtol(name, NULL, 10) : -1;
 }
 
-/* A name that a set gives may be anything: what is no plain path becomes the task's hash. */
+/* An id of a set may be any text: one that is no plain path is replaced by the task's hash. */
 void ww_problem_dir(const struct ww_problem *p, char out[WW_PROBLEM_DIR])
 {
 	int plain = strlen(p->id) < WW_PROBLEM_DIR && *p->id != '/' && *p->id && p->id[strlen(p->id) - 1] != '/';
@@ -193,7 +193,7 @@ static int is_python(const char *path)
 	return n > 3 && !strcmp(path + n - 3, ".py");
 }
 
-/* Lines and folders are found by the id. */
+/* Results and folders are found by id, so ids must differ. */
 static enum ww_rc check_ids(const struct ww_suite *s, struct ww_err *err)
 {
 	json_auto_t *seen = json_object();

@@ -379,7 +379,7 @@ static void add_groups(struct ww_str *out, const json_t *groups)
 	add_row(out, "overall", json_object_get(groups, "overall"));
 }
 
-/* Which share of all is how many times as fast as a baseline. */
+/* fast_p: the share of all problems that are more than p times as fast as a baseline. */
 static void add_fast(struct ww_str *out, const json_t *score, const char *baseline)
 {
 	const json_t *fast = json_object_get(json_object_get(score, baseline), "fast_p");
@@ -451,7 +451,7 @@ static void add_others(struct ww_str *out, const json_t *s, const char *main_rul
 		}
 }
 
-/* What run.json says was perhaps written by somebody else. */
+/* A member of run.json, which may have been edited: one line, bounded. */
 static void add_member(struct ww_str *out, const json_t *s, const char *key)
 {
 	ww_str_add_line(out, ww_json_str(s, key, "?"), 200);
