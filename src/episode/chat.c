@@ -82,8 +82,8 @@ static json_t *message(const struct ww_reply *r, int flags)
 
 /* ---- The compact form -------------------------------------------------------------------------------------------- */
 
-/* What a policy that is a program writes and asks by calls is, for a model that is to say the same (agent/compact.h),
- * files in the answer, plan.c first, and a graph in the prompt; a single turn has no calls at all. */
+/* A policy that is a program writes files and asks for the graph by calls.  In the compact form (agent/compact.h) its
+ * files stand in the answer, plan.c first, and the graph in the prompt; a single turn has no calls. */
 static int is_file(const struct ww_tool_call *c) { return !strcmp(c->name, "write"); }
 
 static int is_told(const struct ww_episode_header *h, const char *tool)
@@ -91,7 +91,7 @@ static int is_told(const struct ww_episode_header *h, const char *tool)
 	return !strcmp(tool, "inspect") || !strcmp(tool, "write") || !strcmp(h->loop, "single");
 }
 
-/* plan.c alone, or all others. */
+/* Add plan.c alone (plan = 1), or all other files. */
 static void add_files(const struct ww_message *m, int plan, struct ww_str *answer)
 {
 	for (size_t i = 0; i < m->n_calls; i++) {
@@ -104,7 +104,7 @@ static void add_files(const struct ww_message *m, int plan, struct ww_str *answe
 	}
 }
 
-/* NULL: nothing of it is left. */
+/* A message in the compact form, a new reference; NULL: nothing of it is left. */
 static json_t *compact_message(const struct ww_episode_header *h, const struct ww_reply *r, int flags)
 {
 	const struct ww_message *m = &r->message;

@@ -49,8 +49,7 @@ json_t *ww_episode_to_chat(const struct ww_episode *e, int flags);
  * those before it; lists that it lacks are left out.  Owned by the caller. */
 json_t *ww_episode_tokens(const struct ww_reply *r);
 
-/* ---- Statistics
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Statistics -------------------------------------------------------------------------------------------------- */
 
 struct ww_episode_stats;
 struct ww_episode_stats *ww_episode_stats_new(void); /* NULL: out of memory */
