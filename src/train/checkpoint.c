@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum { STATE_MAX = 64 << 20, FORMAT = 1 };         /* a curriculum of 10,000 tasks takes a MiB */
-static const int64_t COUNT_MAX = (int64_t)1 << 53; /* steps are added to it */
+static const int64_t COUNT_MAX = (int64_t)1 << 53; /* leaves room to add steps */
 
 static enum ww_rc sync_dir(const char *path, struct ww_err *err)
 {
@@ -59,9 +59,9 @@ static enum ww_rc read_guard(const json_t *v, const char *what, struct ww_guard 
 	WW_CHECK(ww_json_get_int(v, "skipped_in_row", what, &g->skipped_in_row, err));
 	WW_CHECK(ww_json_get_array(v, "losses", what, &losses, err));
 	if (g->seen < 0 || g->seen > COUNT_MAX || g->skipped < 0 || g->skipped_in_row < 0)
-		return ww_err_set(err, WW_ERR_USAGE, "%s: the guard has counted what no run counts", what);
+		return ww_err_set(err, WW_ERR_USAGE, "%s: the guard's counters are out of range", what);
 	if ((int64_t)json_array_size(losses) != (g->seen < WW_GUARD_STEPS ? g->seen : WW_GUARD_STEPS))
-		return ww_err_set(err, WW_ERR_USAGE, "%s: the guard's losses do not fit their number", what);
+		return ww_err_set(err, WW_ERR_USAGE, "%s: the guard's counters do not agree with its list of losses", what);
 	json_array_foreach(losses, i, x)
 		g->losses[i] = json_number_value(x);
 	return WW_OK;

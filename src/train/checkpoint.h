@@ -19,14 +19,14 @@ struct ww_train_state {
 	int64_t epoch, row;                    /* of the next row */
 	int64_t total_tokens, log_bytes;
 	struct ww_guard guard;
-	json_t *stage; /* the stage's own state, for resuming; NULL: none.  Read: the caller's reference */
+	json_t *stage; /* the stage's own state, for resuming; NULL: none.  After reading it is the caller's */
 };
 
 /* What is trained; critic may be NULL. */
 struct ww_trained {
 	struct ww_learner *policy, *critic;
-	const char *tokenizer_dir;   /* whose files go with the policy; NULL: none */
-	struct ww_settings settings; /* of the policy; those of the tokenizer's directory where they say nothing */
+	const char *tokenizer_dir;   /* its files are saved with the policy; NULL: none */
+	struct ww_settings settings; /* of the policy; unset members are those of the tokenizer's directory */
 };
 
 /* Write a checkpoint, point RUN/model at it, and remove all but the newest `keep`.  Policy, critic, optimizers and

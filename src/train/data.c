@@ -31,7 +31,8 @@ struct reader {
 	struct ww_err *err;
 	int has_format;
 	enum ww_chat_format format;
-	enum ww_rc (*text)(void *ctx, const char *text, size_t n, struct ww_err *err); /* only this is wanted; or NULL */
+	enum ww_rc (*text)(void *ctx, const char *text, size_t n,
+		struct ww_err *err); /* not NULL: gets every text, and no sequences are made */
 	void *ctx;
 };
 
@@ -126,7 +127,7 @@ static enum ww_rc check_tokens(const struct reader *r, const struct ww_chat_sour
 	for (size_t i = 0; i < WW_ARRAY_LEN(numbers); i++)
 		if ((v = json_object_get(tokens, numbers[i])) && !json_is_null(v) && json_array_size(v) != json_array_size(ids))
 			return ww_err_set(
-				r->err, WW_ERR_USAGE, "message %zu: \"%s\" has not one number for each id", at, numbers[i]);
+				r->err, WW_ERR_USAGE, "message %zu: \"%s\" must have one number for each id", at, numbers[i]);
 	if (tokens && !json_is_array(ids))
 		return ww_err_set(r->err, WW_ERR_USAGE, "message %zu: \"tokens\" has no array \"ids\"", at);
 	if (!json_array_size(ids))
@@ -206,7 +207,7 @@ static enum ww_rc add_given_ids(struct reader *r, const json_t *v, float factor)
 	enum ww_rc rc = weights && !weight ? ww_err_set(r->err, WW_ERR_NOMEM, "out of memory") : WW_OK;
 	if (rc == WW_OK && (!n || (weights && json_array_size(weights) != n)))
 		rc = ww_err_set(
-			r->err, WW_ERR_USAGE, "\"ids\" must be a list of token ids, and \"weights\" one of as many numbers");
+			r->err, WW_ERR_USAGE, "\"ids\" must be a list of token ids, \"weights\" a list of as many numbers");
 	json_array_foreach(list, i, x) {
 		json_int_t id = json_is_integer(x) ? json_integer_value(x) : -1;
 		if (rc == WW_OK && (id < 0 || id > INT32_MAX))

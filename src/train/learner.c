@@ -143,7 +143,7 @@ static enum ww_rc no_room(const struct ww_memory_ask *a, const struct ww_memory 
 enum ww_rc ww_memory_plan(const struct ww_memory_ask *a, struct ww_dev *dev, struct ww_memory *out, struct ww_err *err)
 {
 	struct ww_work work = ww_run_work(a->config, a->dtype, a->max_tokens, a->longest);
-	/* A critic's stream computes nothing but its update; the batches of both are the policy's stream's. */
+	/* A critic's stream runs only its update; the batches of both run on the policy's stream. */
 	struct ww_work idle = { a->dtype, 1, 1, 1, 1, 1, 1, 1 };
 	struct ww_config critic = *a->config;
 	uint64_t free_bytes, total_bytes, stream = dev->ops->workspace ? dev->ops->workspace(dev, &idle) : 0;

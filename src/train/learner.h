@@ -16,10 +16,10 @@ struct ww_learner_opts {
 	float clip;         /* norm of the gradient at most; 0: no clipping */
 	int64_t max_tokens; /* of a micro-batch */
 	int64_t keep;       /* layers that keep activations, as ww_run_new() */
-	/* Not NULL: compute in this learner's workspace, in turns with it; its policy has the same trunk, and it must live
-	 * longer.  max_tokens and keep are its. */
+	/* Not NULL: share this learner's workspace, in turns with it.  Its model must have the same trunk, and it must
+	 * outlive this one; max_tokens and keep are taken from it. */
 	struct ww_learner *host;
-	int frozen; /* only ww_learner_look(): there is neither gradient nor optimizer */
+	int frozen; /* no gradient and no optimizer: only ww_learner_look() works */
 };
 
 /* For n rows, read x and write dx, the derivative of the loss by each x; for cross-entropy it is minus the token's

@@ -47,9 +47,10 @@ void ww_rl_weights(const struct ww_rl_set *s, enum ww_rl_mean mean, float *weigh
 /* The loss is minus the sum of weight * J over n own tokens, rho = exp(logp - logp_old):
  *     J = min(rho A, clip(rho, 1 - low, 1 + high) A)
  *     dual > 1: where A < 0, the larger of that and dual * A
- *     kl > 0: minus kl * (r - 1 - log r), r = exp(logp_ref - logp): an estimate, never negative, of how far the policy
- * is from a reference (GRPO), which neither clip nor truncate touches truncate > 0: J before it times min(exp(logp_old
- * - logp_sampled), truncate), which is taken as a constant: for tokens that another arithmetic than training's sampled.
+ *     truncate > 0: that times min(exp(logp_old - logp_sampled), truncate), a constant for the gradient; for tokens
+ *                   that were sampled with another arithmetic than training's
+ *     kl > 0: that minus kl * (r - 1 - log r), r = exp(logp_ref - logp): an estimate, never negative, of the distance
+ *             from a reference policy (GRPO)
  */
 struct ww_rl_clip {
 	double low, high;

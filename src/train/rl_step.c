@@ -140,7 +140,7 @@ static enum ww_rc update(struct step *s, int64_t first, int64_t end, int is_firs
 	if (s->starts[first] == s->starts[end])
 		return WW_OK;
 	ww_rl_weights(&set, s->o->mean, s->weight + s->starts[first]);
-	for (int side = 0; side < 2; side++) /* all of the policy's batches, then all of the critic's: one binds once */
+	for (int side = 0; side < 2; side++) /* all of the policy's batches, then all of the critic's: each is bound once */
 		for (int64_t from = first, to; from < end && (side ? with_critic : with_policy); from = to) {
 			to = fill(s, from, end);
 			struct ww_batch b = batch_of(&s->micro);

@@ -38,8 +38,8 @@ void ww_run_dir_close(struct ww_run_dir *r)
 	free(r->log_path);
 }
 
-/* Keys that may change between a run and its resumption: they do not touch a single bit of the weights.  What `device`
- * touches is compared by its arithmetic. */
+/* Keys that may differ when a run is resumed, since no bit of the weights depends on them.  Of `device` the arithmetic
+ * is compared instead. */
 static int may_change(const char *key)
 {
 	static const char *const keys[] = { "output", "memory", "keep-layers", "checkpoint-every", "keep-checkpoints",
@@ -58,7 +58,7 @@ static enum ww_rc compare_recipe(const char *path, const json_t *then, const jso
 		ww_json_add(&b, v);
 		if (!may_change(key) && (!old || strcmp(a.p, b.p)))
 			return ww_err_set(err, WW_ERR_USAGE,
-				"%s: the run was begun with %s %s, not %s; give the changed one another output", path, key,
+				"%s: the run was begun with %s %s, not %s; choose another output for a changed recipe", path, key,
 				old ? a.p : "unknown", b.p);
 	}
 	return WW_OK;
@@ -86,7 +86,7 @@ static enum ww_rc compare_arithmetic(
 	if (!other)
 		return ww_err_set(err, WW_ERR_USAGE,
 			"%s: the run was begun with %s \"%s\", here it is \"%s\", so the last bits of the weights would change; "
-			"--other-arithmetic goes on all the same, another output begins anew",
+			"resume with --other-arithmetic, or choose another output",
 			path, differs, ww_json_str(then, differs, "unknown"), ww_json_str(now, differs, ""));
 	if (!(list = json_object_get(run, "earlier_arithmetic")))
 		json_object_set_new(run, "earlier_arithmetic", list = json_array());
@@ -108,8 +108,7 @@ enum ww_rc ww_run_dir_describe(struct ww_run_dir *r, const json_t *values, const
 		WW_CHECK(compare_recipe(path, json_object_get(v, "recipe"), values, err));
 		if (strcmp(data_hash(v), data_hash(own)))
 			return ww_err_set(err, WW_ERR_USAGE,
-				"%s: the data is not what it was when the run began; give the run on the new data another output",
-				path);
+				"%s: the data has changed since the run began; choose another output for the new data", path);
 		return compare_arithmetic(dev, other_arithmetic, path, v, err);
 	}
 	ww_utc_text(now);
@@ -125,7 +124,7 @@ enum ww_rc ww_run_dir_open_log(struct ww_run_dir *r, int64_t bytes, struct ww_er
 	WW_CHECK(ww_fs_open_own(&r->log_fd, r->log_path, O_RDWR | O_CREAT, err));
 	if (lseek(r->log_fd, 0, SEEK_END) < bytes)
 		return ww_err_set(err, WW_ERR_USAGE,
-			"%s is shorter than the checkpoint says; bring the file back, or choose another output", r->log_path);
+			"%s is shorter than the checkpoint says; restore the file, or choose another output", r->log_path);
 	if (ftruncate(r->log_fd, bytes) < 0 || lseek(r->log_fd, 0, SEEK_END) < 0)
 		return ww_err_errno(err, WW_ERR_IO, "cannot cut %s", r->log_path);
 	return WW_OK;

@@ -40,7 +40,7 @@ struct sft {
 	struct ww_dev *dev;
 	struct ww_share share; /* of the device */
 	struct ww_data *data;
-	int lent; /* the data is the caller's */
+	int borrowed; /* the data is the caller's */
 	struct ww_cursor cursor;
 	struct ww_step_rows rows;
 	struct ww_micro micro;
@@ -55,9 +55,9 @@ struct sft {
 
 /* ---- opening */
 
-static enum ww_rc check_recipe(const struct ww_recipe *o, int lent, struct ww_err *err)
+static enum ww_rc check_recipe(const struct ww_recipe *o, int borrowed, struct ww_err *err)
 {
-	const struct ww_needed needed[] = { { "data", lent ? "" : o->data }, { "output", o->output },
+	const struct ww_needed needed[] = { { "data", borrowed ? "" : o->data }, { "output", o->output },
 		{ "model (a directory) or config (a config.json, for new weights)", o->model ? o->model : o->config } };
 	WW_CHECK(ww_recipe_needs(o, needed, WW_ARRAY_LEN(needed), err));
 	if (o->model && o->config)
@@ -106,10 +106,10 @@ static enum ww_rc open_data(struct sft *s, struct ww_err *err)
 	struct ww_held_out *held_out = NULL;
 	struct ww_tok *tok = NULL;
 	WW_CHECK(ww_recipe_settings(o, &s->settings, err));
-	if (o->held_out && !s->lent)
+	if (o->held_out && !s->borrowed)
 		ww_train_stage(s->hooks, "reading the held-out sets");
-	enum ww_rc rc = o->held_out && !s->lent ? ww_held_out_open(&held_out, o->held_out, s->hooks->interrupted, err)
-											: WW_OK;
+	enum ww_rc rc = o->held_out && !s->borrowed ? ww_held_out_open(&held_out, o->held_out, s->hooks->interrupted, err)
+												: WW_OK;
 	if (rc == WW_OK && dir)
 		rc = ww_fs_join(s->tokenizer_dir, dir, "tokenizer.json", err);
 	if (rc == WW_OK && dir && (o->tokenizer || ww_fs_is_file(s->tokenizer_dir)))
@@ -120,13 +120,13 @@ static enum ww_rc open_data(struct sft *s, struct ww_err *err)
 	snprintf(s->tokenizer_dir, sizeof(s->tokenizer_dir), "%s", tok ? dir : "");
 	d.tok = tok;
 	d.held_out = held_out;
-	if (!s->lent)
+	if (!s->borrowed)
 		ww_train_stage(s->hooks, "reading the data");
-	if (rc == WW_OK && !s->lent)
+	if (rc == WW_OK && !s->borrowed)
 		rc = ww_data_open(&d, &s->data, err);
 	ww_tok_free(tok);
 	ww_held_out_free(held_out);
-	if (rc != WW_OK || s->lent)
+	if (rc != WW_OK || s->borrowed)
 		return rc;
 	ww_train_say(s->hooks,
 		"data: %" PRId64 " tokens in %" PRId64 " sequences (%" PRId64 " files, %" PRId64 " documents, %" PRId64
@@ -395,10 +395,10 @@ enum ww_rc ww_sft_run_on(const struct ww_recipe *o, const json_t *values, struct
 		.hooks = hooks,
 		.out = out,
 		.data = data,
-		.lent = data != NULL,
+		.borrowed = data != NULL,
 		.dir = WW_RUN_DIR_INIT,
 		.share = WW_SHARE_INIT };
-	WW_TRY(check_recipe(o, s->lent, err));
+	WW_TRY(check_recipe(o, s->borrowed, err));
 	WW_TRY(open_config(s, err));
 	WW_TRY(ww_dev_open(o->device, !strcmp(o->numbers, "exact"), &s->dev, err));
 	WW_TRY(open_data(s, err));
@@ -419,7 +419,7 @@ out:
 	ww_cursor_release(&s->cursor);
 	ww_step_rows_release(&s->rows);
 	ww_micro_release(&s->micro);
-	if (!s->lent)
+	if (!s->borrowed)
 		ww_data_free(s->data);
 	ww_share_close(&s->share);
 	ww_dev_close(s->dev);

@@ -366,7 +366,7 @@ refused("a changed recipe is refused", "lr 0.002, not 0.003", "whole.yaml", "--l
 write_rows("mixed.jsonl.new", [64] * 10)
 os.rename("mixed.jsonl", "old.jsonl")
 os.rename("mixed.jsonl.new", "mixed.jsonl")
-refused("changed data is refused", "data is not what it was", "whole.yaml")
+refused("changed data is refused", "the data has changed since", "whole.yaml")
 os.rename("old.jsonl", "mixed.jsonl")
 before = state_of("full")
 code, out, err = train(recipe("full", checkpoint_every=0), preexec_fn=small_files)
