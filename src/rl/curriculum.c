@@ -10,7 +10,7 @@
 #define LEAST_WEIGHT 0.02
 
 struct seen {
-	double sum, squares, count; /* of milestones; of episodes, the older ones for less */
+	double sum, squares, count; /* of milestones, their squares, episodes; older episodes weigh less */
 };
 struct ww_curriculum {
 	char *const *tasks;

@@ -22,7 +22,7 @@ struct ww_rl_judges {
 	unsigned baselines;
 	int devices; /* that judge, for the record; 0: none, or not known */
 	/* Call fn for each of n tasks with the task open, several at a time.  Returns when all calls have; the result is
-the first failure. */
+	 * the first failure. */
 	enum ww_rc (*each)(
 		void *ctx, const char *const *paths, int64_t n, ww_rl_task_fn *fn, void *arg, struct ww_err *err);
 	/* Makes the policy over the engine's model; NULL: ww_model_policy_over().  (Tests use their own.) */

@@ -12,7 +12,7 @@ struct ww_observed {
 	int64_t cut;            /* a reply was cut off by its length, or the context was full */
 	int64_t calls, invalid; /* tool calls; those that could not be carried out as written */
 	int64_t verdicts, failed, disturbed;
-	int64_t solutions, duplicates; /* closing verdicts; those about what another episode of the task handed in */
+	int64_t solutions, duplicates; /* closing verdicts; those on the solution of another episode of the task */
 	json_t *tools;                 /* tool -> calls */
 	json_t *after_failed;          /* what followed a verdict that was not right: tool -> times; "end" */
 	json_t *seen;                  /* task and solution of each closing verdict */

@@ -342,7 +342,7 @@ static enum ww_rc sample(struct ppo *p, int64_t step, struct ww_err *err)
 		r->first = first;
 		ww_curriculum_draw(r->curriculum, first, last, r->groups, r->drawn);
 	}
-	/* Behind the first of them the others are there: it came to its update. */
+	/* Where step > first, the first step came to its update, so all other steps' episodes are there. */
 	WW_CHECK(ww_rollout_fill(r, step, step == first ? last : step, step - 1, err));
 	WW_CHECK(ww_rollout_read(r, step, p->t, p->group, &p->seen, &p->age, err));
 	if (p->age > p->o->staleness)
