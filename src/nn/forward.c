@@ -105,15 +105,15 @@ static void cut_backward(struct cutter *c, struct ww_run *r, int64_t t)
 	r->du = cut_arr(c, t * f->intermediate_size, dtype);
 }
 
-enum { PLACES_STEP = 16, KEYS_LEAST = 512 }; /* arrays of places begin at 64 bytes */
+enum { INDICES_STEP = 16, KEYS_LEAST = 512 }; /* index arrays begin at multiples of 64 bytes */
 
-static int64_t places_room(int64_t n) { return (n + PLACES_STEP - 1) / PLACES_STEP * PLACES_STEP; }
+static int64_t indices_room(int64_t n) { return (n + INDICES_STEP - 1) / INDICES_STEP * INDICES_STEP; }
 
-/* The most whole numbers that upload_places() packs. */
-static int64_t places_most(const struct ww_run *r)
+/* The most whole numbers that upload_indices() packs. */
+static int64_t indices_most(const struct ww_run *r)
 {
 	int64_t pages = r->keep ? 0 : r->max_sequences * ww_kv_stride(r->m);
-	return 5 * places_room(r->max_t) + places_room(r->max_sequences + 1) + places_room(pages);
+	return 5 * indices_room(r->max_t) + indices_room(r->max_sequences + 1) + indices_room(pages);
 }
 
 /* Lay out every buffer from base on; base NULL: only compute the size. */
@@ -122,7 +122,7 @@ static uint64_t cut_all(struct ww_run *r, void *base)
 	struct cutter c = { base, 0 };
 	const struct ww_config *f = &r->m->config;
 	int64_t t = r->max_t;
-	r->places = cut(&c, places_most(r), 4);
+	r->indices = cut(&c, indices_most(r), 4);
 	r->targets = cut(&c, t, 4);
 	r->cs = cut(&c, t * f->head_dim, 4);
 	cut_layers(&c, r, t);
@@ -223,7 +223,7 @@ enum ww_rc ww_run_new(
 		.m = m, .ops = m->dev->ops, .s = m->stream, .keep = keep, .max_t = max_t, .max_sequences = max_sequences
 	};
 	WW_TRY(WW_NEW(r->layers, m->config.layers, err));
-	WW_TRY(WW_NEW(r->host, places_most(r), err));
+	WW_TRY(WW_NEW(r->host, indices_most(r), err));
 	find_params(r);
 	WW_TRY(r->ops->alloc(m->dev, cut_all(r, NULL), &r->base, err));
 	cut_all(r, r->base);
@@ -294,7 +294,8 @@ static int side_by_side(const struct ww_param *a, const struct ww_param *b)
 	return !a == !b && (!a || b->offset == a->offset + a->n);
 }
 
-/* One product for layers whose weights lie side by side, into r->wide; 0 where it is not to be. */
+/* One product for layers whose weights lie side by side, into r->wide.  0: nothing was done, since they do not, or the
+ * device gains nothing by it. */
 static int linear_wide(struct ww_run *r, struct ww_arr x, const struct ww_lin *l, int n)
 {
 	int64_t rows = l[0].w->rows;
@@ -454,8 +455,8 @@ static enum ww_rc check_batch(const struct ww_run *r, const struct ww_batch *b, 
 static int32_t *pack(struct ww_run *r, int32_t **device, int64_t n)
 {
 	int32_t *host = r->host + r->packed;
-	*device = r->places + r->packed;
-	r->packed += places_room(n);
+	*device = r->indices + r->packed;
+	r->packed += indices_room(n);
 	return host;
 }
 
@@ -477,7 +478,7 @@ static void pack_pages(struct ww_run *r, const struct ww_batch *b, const int32_t
 }
 
 /* Upload the batch's index arrays in one copy, since each copy costs some microseconds of a step. */
-static void upload_places(struct ww_run *r, const struct ww_batch *b)
+static void upload_indices(struct ww_run *r, const struct ww_batch *b)
 {
 	r->packed = 0;
 	int32_t *ids = pack(r, &r->ids, b->t), *start = pack(r, &r->start, b->sequences + 1);
@@ -496,7 +497,7 @@ static void upload_places(struct ww_run *r, const struct ww_batch *b)
 	if (b->rows)
 		memcpy(pack(r, &r->head_rows, b->n_rows), b->rows, (size_t)b->n_rows * sizeof(*b->rows));
 	r->head_x = b->rows ? r->tmp : r->hidden;
-	r->ops->upload(r->s, r->places, r->host, (size_t)r->packed * sizeof(*r->host));
+	r->ops->upload(r->s, r->indices, r->host, (size_t)r->packed * sizeof(*r->host));
 }
 
 /* With a cache lengths are bounded by powers of two, so that steps of one shape have one bound while their sequences
@@ -524,7 +525,7 @@ enum ww_rc ww_run_upload(struct ww_run *r, const struct ww_batch *b, struct ww_e
 	}
 	if (b->kv)
 		r->keys_max = bound_of(r->keys_max);
-	upload_places(r, b);
+	upload_indices(r, b);
 	return WW_OK;
 }
 

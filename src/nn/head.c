@@ -11,7 +11,7 @@
  *
  * The gradient enters as one number a token, that by its log-probability: cross-entropy, policy gradients and their
  * mixtures are all that times something which the caller knows.  A critic has one row of weights instead of a
- * vocabulary's, and the same seam: a value a token out, a gradient a token in.
+ * vocabulary's, and the same interface: a value a token out, a gradient a token in.
  */
 #include "nn/run.h"
 #include "base/range.h"
@@ -47,7 +47,7 @@ static void chunk_logits(struct ww_run *r, int64_t t0, int64_t n, int64_t v0, in
 		at(ww_run_weight(r, r->head), v0 * h), n, nv, h, 0);
 }
 
-/* Once their lse is there. */
+/* The rows' entropies; their lse has been computed. */
 static void rows_entropy(struct ww_run *r, int64_t t0, int64_t n)
 {
 	int64_t v = r->m->config.vocab_size;

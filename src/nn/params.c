@@ -1,4 +1,4 @@
-/* params.c - the parameters of a model: their names and places, new values, and reading and writing them.
+/* params.c - the parameters of a model: their names and offsets, new values, and reading and writing them.
  *
  * All weights lie in one device array, each parameter at a multiple of 64 elements, in the order of the checkpoint; so
  * the optimizer, gradients and the sum of squares run over one array, and an exchange between devices is one transfer.
@@ -331,7 +331,7 @@ static enum ww_rc load_param(struct ww_model *m, const struct ww_st *st, const s
 	return WW_OK;
 }
 
-/* from_policy: the file is a policy's, whose head a critic leaves behind. */
+/* from_policy: the file is a policy's, whose output layer a critic does not use. */
 static enum ww_rc check_unknown(
 	const struct ww_model *m, const struct ww_st *st, int from_policy, const char *dir, struct ww_err *err)
 {

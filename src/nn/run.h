@@ -34,9 +34,9 @@ struct ww_run {
 	int64_t rows_max,
 		keys_max; /* of a sequence in the batch: its tokens, and a bound of these with those in the cache */
 	void *base;
-	int32_t *targets, *places; /* places: the arrays of the next line, where upload puts them */
+	int32_t *targets, *indices; /* indices: holds the arrays of the next line, as uploaded */
 	int32_t *ids, *pos, *seq, *start, *rows, *pages, *head_rows;
-	int64_t packed, pages_stride; /* numbers in `places`; room for each sequence in `pages` */
+	int64_t packed, pages_stride; /* numbers in `indices`; room for each sequence in `pages` */
 	struct ww_kv *kv;             /* of the batch, or NULL */
 	int64_t head_n;               /* rows that the head takes: all, or those of head_rows (not NULL) */
 	struct ww_arr head_x;         /* (head_n, H), their hidden states: `hidden`, or gathered in tmp */
@@ -53,7 +53,7 @@ struct ww_run {
 	/* backward */
 	float *grads, *dhidden; /* grads: not the workspace's own */
 	struct ww_arr dres, dn, dq, dk, dv, datt, dg, du;
-	int32_t *host; /* `places` on their way */
+	int32_t *host; /* the copy of `indices` that is uploaded */
 };
 
 /* The two halves of ww_run_forward(), without a wait: the part that depends on the batch's contents, and the part that

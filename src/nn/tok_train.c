@@ -312,7 +312,7 @@ static struct tally *tally_of(struct ww_tok_trainer *t, int32_t a, int32_t b)
 	return y;
 }
 
-/* The pair is in this word, `by` times more; a pair that came is collected with its word. */
+/* Change the pair's count in this word by `by`.  Where it grows, the word is added to the pair's list of words. */
 static int change(struct ww_tok_trainer *t, int32_t a, int32_t b, int by, uint32_t word)
 {
 	struct tally *y = tally_of(t, a, b);
@@ -368,7 +368,7 @@ static struct wait pop(struct ww_tok_trainer *t)
 	return top;
 }
 
-/* What a merge collected goes into the heap. */
+/* Push the pairs that a merge has made onto the heap. */
 static int push_fresh(struct ww_tok_trainer *t)
 {
 	for (; t->n_fresh; t->n_fresh--) {
