@@ -9,7 +9,7 @@
  *   stream, later work on it does nothing, and sync reports the first one.  Wrong shapes are bugs of the caller.
  * - Activations and weights are fp32 or bf16 (struct ww_arr says which); sums are made in fp32; gradients of weights,
  *   statistics and optimizer state are fp32, named float * here.
- * - "+=" in a comment: adds to what is there.  Nothing else reads its output.
+ * - "+=" in a comment: the result is added to the output.  All other operations overwrite theirs.
  * - Exactness.  With `exact` set on the device, each row of an output of gemm (NT form), rmsnorm, rope, swiglu,
  *   attention and the softmax over chunks with its entropy depends on that row's inputs alone, bit for bit.  It does
  * not depend on the number of rows, on its position among them, or on whether keys come from a page table or a packed

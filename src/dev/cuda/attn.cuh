@@ -15,10 +15,9 @@
  *
  *   M' = max(M, m_b), a = exp2((M - M') c), b = exp2((m_b - M') c), L = L a + l_b b, O = O a + pv_b b
  *
- * A block of which a row sees nothing changes no bit of
- * it (a = 1, b = 0).  Parts may therefore be computed anywhere, by any split of the keys, as long as they are merged in
- * this order.  Rejected: a running maximum inside a chunk of blocks (fewer multiplications, but a split would need a
- * second set of accumulators in the kernel without splits).
+ * A block of which a row sees nothing changes no bit of it (a = 1, b = 0).  Parts may therefore be computed anywhere,
+ * by any split of the keys, as long as they are merged in this order.  Rejected: a running maximum inside a chunk of
+ * blocks (fewer multiplications, but a split would need a second set of accumulators in the kernel without splits).
  */
 #ifndef WW_DEV_CUDA_ATTN_CUH
 #define WW_DEV_CUDA_ATTN_CUH

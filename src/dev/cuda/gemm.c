@@ -50,7 +50,7 @@
 	X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)           \
 	X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic)
 
-enum { CANON = 4096, CANON_STEP = 8, PROPOSALS = 48, TABLE = 4096, RUNS = 5, THIRD = 3, WASH_BYTES = 128 << 20 };
+enum { CANON = 4096, CANON_STEP = 8, PROPOSALS = 48, TABLE = 4096, RUNS = 5, THIRD = 3, FLUSH_BYTES = 128 << 20 };
 static const char magic[8] = "wwgemm03";
 
 struct key {
@@ -188,7 +188,7 @@ struct trial {
 	const struct ww_cu_gemms *g;
 	struct ww_stream *s;
 	const struct key *k;
-	void *a, *b, *c, *want, *wash; /* want: what the canonical algorithm gives */
+	void *a, *b, *c, *want, *flush; /* want: what the canonical algorithm gives */
 	int *differ;
 	cudaEvent_t begin, end;
 };
@@ -200,7 +200,7 @@ static void trial_release(struct trial *t)
 	cudaFree(t->b);
 	cudaFree(t->c);
 	cudaFree(t->want);
-	cudaFree(t->wash);
+	cudaFree(t->flush);
 	cudaFree(t->differ);
 	if (t->begin)
 		cudaEventDestroy(t->begin);
@@ -216,7 +216,7 @@ static int trial_init(struct trial *t, int64_t tokens)
 	size_t a = (size_t)(k->m * k->k * size_of(k->ab)), b = (size_t)(k->n * k->k * size_of(k->ab));
 	size_t c = (size_t)(k->m * k->n * size_of(k->c));
 	return !cudaMalloc(&t->a, a) && !cudaMalloc(&t->b, b) && !cudaMalloc(&t->c, c) && !cudaMalloc(&t->want, c) &&
-		!cudaMalloc(&t->wash, WASH_BYTES) && !cudaMalloc((void **)&t->differ, sizeof(int)) &&
+		!cudaMalloc(&t->flush, FLUSH_BYTES) && !cudaMalloc((void **)&t->differ, sizeof(int)) &&
 		!cudaEventCreate(&t->begin) && !cudaEventCreate(&t->end) &&
 		!ww_cu_random(t->s->s, half, t->a, k->m * k->k, 1) && !ww_cu_random(t->s->s, half, t->b, k->n * k->k, 2) &&
 		!ww_cu_random(t->s->s, half_c, t->want, k->m * k->n, 3);
@@ -259,7 +259,7 @@ static float trial_ms(struct trial *t, const cublasLtMatmulAlgo_t *algo, float l
 	if (call_init(t->g, &x, t->k))
 		return best;
 	for (int i = 0; i <= RUNS && (i < 2 || ms < 1.5f * limit); i++) {
-		if (cudaMemsetAsync(t->wash, i, WASH_BYTES, t->s->s) || cudaEventRecord(t->begin, t->s->s) ||
+		if (cudaMemsetAsync(t->flush, i, FLUSH_BYTES, t->s->s) || cudaEventRecord(t->begin, t->s->s) ||
 			call_run(t->g, t->s, &x, algo, t->c, t->a, t->b) || cudaEventRecord(t->end, t->s->s) ||
 			cudaEventSynchronize(t->end) || cudaEventElapsedTime(&ms, t->begin, t->end)) {
 			best = 1e30f;
