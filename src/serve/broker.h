@@ -38,7 +38,7 @@ struct ww_broker_ask {
 };
 struct ww_broker_result {
 	struct ww_verdict verdict; /* without work */
-	json_t *data;              /* of work, as what follows */
+	json_t *data;              /* of work, as the next members */
 	struct ww_str text;
 	struct ww_device device;
 };

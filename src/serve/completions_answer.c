@@ -185,7 +185,7 @@ void ww_answer_cancel(struct ww_answer *a)
 			ww_engine_cancel(a->engine, a->choices[i].id);
 }
 
-/* A client that takes nothing while megabytes wait is as good as gone. */
+/* A client that reads nothing while megabytes are buffered counts as gone. */
 static void write_event(struct ww_answer *a, const char *data, size_t n)
 {
 	if (a->gone)
@@ -219,8 +219,8 @@ static void write_chunk(struct ww_choice *c, const char *key, json_t *body)
 	write_json(a, v);
 }
 
-/* Where the longest end of p[0..n) begins that `mark` begins with. */
-static size_t doubt(const char *p, size_t n, const char *mark)
+/* Where the longest suffix of p[0..n) begins that may become `mark`; n: there is none. */
+static size_t begun_mark(const char *p, size_t n, const char *mark)
 {
 	size_t most = strlen(mark) - 1;
 	for (size_t k = most < n ? most : n; k > 0; k--)
@@ -242,7 +242,7 @@ static size_t content_end(const struct ww_choice *c)
 		return begin == c->text.len || c->text.p[begin] == '{' ? c->sent : c->text.len;
 	}
 	const char *call = memmem(p, n, call_open, sizeof(call_open) - 1);
-	size_t end = call ? (size_t)(call - p) : doubt(p, n, call_open);
+	size_t end = call ? (size_t)(call - p) : begun_mark(p, n, call_open);
 	while (end > 0 && strchr(space, p[end - 1]))
 		end--;
 	return c->sent + end;
@@ -272,7 +272,7 @@ static int stream_thoughts(struct ww_choice *c)
 	if (!c->thinking)
 		return 0;
 	const char *close = memmem(p + c->sent, n - c->sent, think_close, sizeof(think_close) - 1);
-	size_t end = close ? (size_t)(close - p) : c->sent + doubt(p + c->sent, n - c->sent, think_close);
+	size_t end = close ? (size_t)(close - p) : c->sent + begun_mark(p + c->sent, n - c->sent, think_close);
 	while (end > c->sent && strchr(space, p[end - 1]))
 		end--;
 	if (end > c->sent)

@@ -19,7 +19,7 @@ struct ww_http_reply {
 	int fd;
 	/* Written by the connection's thread, read by the watching one. */
 	atomic_int state;
-	_Atomic uint64_t since_ns, until_ns; /* in that state, for a body since its last byte; may stay until */
+	_Atomic uint64_t since_ns, until_ns; /* when the state began, for a body its last byte; when it is too late */
 	struct ww_http_reply *next, **at;    /* under h->lock, as shut */
 	int shut;                            /* it was ended by us */
 	/* The connection's thread alone. */
@@ -70,8 +70,7 @@ void ww_http_client_change(
 	void *server, struct MHD_Connection *mc, void **client, enum MHD_ConnectionNotificationCode what);
 
 /* ---- http_reply.c */
-/* Wait for POLLIN or POLLOUT on the socket, at most so many seconds, and no longer than anybody waits; 0: it is late.
- */
+/* Wait for POLLIN or POLLOUT on the socket, for at most so many seconds.  0: they are over, or the server ends. */
 int ww_http_await(struct ww_http_reply *x, short events, double seconds);
 /* Shut the sending half down and discard what still comes, for a second at most: closing a socket with unread bytes
  * resets the connection, and the client may lose the end of the answer. */

@@ -216,7 +216,8 @@ static int check_framing(struct ww_http_reply *x, const char **why)
 static int check(struct ww_http_reply *x, const char **why)
 {
 	struct ww_http *h = x->h;
-	*why = x->too_long == 431 ? "there are more than 100 headers" : "a header's name is none, or its value holds a NUL";
+	*why = x->too_long == 431 ? "there are more than 100 headers"
+							  : "a header's name is not valid, or its value holds a NUL";
 	if (x->too_long)
 		return x->too_long;
 	int status = check_framing(x, why);

@@ -95,10 +95,10 @@ int ww_mcp_running(struct ww_mcp *m);
 void ww_mcp_wind_up(struct ww_mcp *m);
 
 /* ---- For tools */
-/* A number of its conversation; 0 for all that have none (2026-07-28 over HTTP). */
+/* A number for the call's conversation; 0: it has none (2026-07-28 over HTTP). */
 uint64_t ww_mcp_call_client(const struct ww_mcp_call *c);
 int ww_mcp_call_cancelled(struct ww_mcp_call *c); /* to be asked a few times a second; the call's own thread */
-/* The row of the list of tools that is called. */
+/* The tool that is called. */
 const struct ww_mcp_tool *ww_mcp_call_tool(const struct ww_mcp_call *c);
 /* Report the call's step: a progress notification where the client asked for them, and the status of its task. */
 void ww_mcp_call_progress(struct ww_mcp_call *c, const char *text);
