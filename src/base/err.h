@@ -57,7 +57,7 @@ int ww_rc_exit(enum ww_rc rc);         /* 0, 2 or 3 */
 #define WW_BUG(cond) do { if (cond) ww_bug(__FILE__, __LINE__, #cond); } while (0)
 void ww_bug(const char *file, int line, const char *what) __attribute__((noreturn));
 
-/* What can fail: with something to release at the label `out`, or with nothing to release. */
+/* Where `expr` fails: set rc and go to the label `out`, which releases; or return, with nothing to release. */
 #define WW_TRY(expr) do { rc = (expr); if (rc != WW_OK) goto out; } while (0)
 #define WW_CHECK(expr) do { enum ww_rc rc_ = (expr); if (rc_ != WW_OK) return rc_; } while (0)
 #define WW_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))

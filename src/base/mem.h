@@ -5,8 +5,9 @@
 
 #include <stddef.h>
 
-/* release(&variable) where the variable's block ends, however it is left: WW_AUTO(ww_ids_release) struct ww_ids ids =
- * ...; a pointer is freed by ww_auto_free float *x = malloc(n); jansson has json_auto_t. */
+/* Call release(&variable) where the variable's block ends, however it is left:
+ *     WW_AUTO(ww_ids_release) struct ww_ids ids = ...;
+ *     ww_auto_free float *x = malloc(n);      free(); a json_t * is a json_auto_t */
 #define WW_AUTO(release) __attribute__((cleanup(release)))
 #define ww_auto_free WW_AUTO(ww_free_at)
 void ww_free_at(void *pointer); /* free() what the pointer at this address points to */
