@@ -109,7 +109,8 @@ static void check_sandbox(struct report *r)
 	struct part *p = add(r, "sandbox", 0, "", namespace_switch());
 	snprintf(p->without, sizeof(p->without), "%s", ww_sandbox_level_text(level));
 	snprintf(p->found, sizeof(p->found), "level %s, memory limits by %s", ww_sandbox_level_name(level),
-		ww_cgroup_base() ? "the kernel (cgroup v2)" : "watching alone: no cgroup v2 with memory can be made here");
+		ww_cgroup_base() ? "the kernel (cgroup v2)"
+						 : "polling alone: no cgroup v2 with a memory limit can be made here");
 	p->ok = level == WW_SANDBOX_NAMESPACES;
 }
 
@@ -230,7 +231,7 @@ static void check_gpus(struct report *r)
 	struct ww_host_gpus g;
 	int hardware = ww_host_nvidia_hardware(), needed = nvrtc_major();
 	ww_host_gpus(&g);
-	ww_host_driver_mend(driver, sizeof(driver));
+	ww_host_driver_command(driver, sizeof(driver));
 	struct part *p = add(r, "CUDA driver", NEEDS_CUDA, without, hardware || g.cuda_version ? driver : nothing);
 	p->ok = g.cuda_version / 1000 >= needed;
 	if (g.cuda_version)
@@ -254,7 +255,7 @@ static void check_gpus(struct report *r)
 			(double)g.gpu[i].memory_bytes / (1 << 30));
 }
 
-/* ---- Room -------------------------------------------------------------------------------------------------------- */
+/* ---- Disk and memory --------------------------------------------------------------------------------------------- */
 
 static void check_room(struct report *r)
 {
@@ -328,7 +329,7 @@ static int doctor(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct report r = { .n = 0 };
 	char python[PATH_MAX] = "";
 	ww_auto_str setup = WW_STR_INIT(sizeof(r.parts[0].fix) - 1);
-	ww_ref_python_mend(&setup);
+	ww_ref_python_command(&setup);
 	check_program(&r, "C compiler", "cc", NEEDS_CPU, "the cpu target, and building exports", APT "build-essential");
 	check_program(&r, "C++ compiler", "g++", 0, "the torch.compile baseline on the cpu target", APT "build-essential");
 	check_builder(&r);

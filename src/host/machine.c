@@ -185,7 +185,7 @@ int ww_host_nvidia_hardware(void)
 }
 
 /* The drivers of distributions are older than PyTorch's wheels need, so this installs from NVIDIA's repository. */
-void ww_host_driver_mend(char *out, size_t cap)
+void ww_host_driver_command(char *out, size_t cap)
 {
 	char line[128], id[32] = "", version[32] = "", distribution[65];
 	FILE *f = fopen("/etc/os-release", "re");

@@ -30,7 +30,7 @@ void ww_host_gpus(struct ww_host_gpus *out);
 /* Is there NVIDIA hardware, with or without a driver?  1 also where the system does not tell. */
 int ww_host_nvidia_hardware(void);
 /* The command that installs NVIDIA's current driver on this distribution. */
-void ww_host_driver_mend(char *out, size_t cap);
+void ww_host_driver_command(char *out, size_t cap);
 
 /* Which target "auto", "cuda" or "cpu" means here, and its device's name.  *gpus is filled unless the word is "cpu".
  * Where the GPU that was asked for is not there, the error says what to do instead. */

@@ -18,7 +18,7 @@ struct ww_held_out {
 	size_t n;
 };
 
-/* What is going on over some tasks. */
+/* One pass over the rows of a set or the tasks to train on. */
 struct pass {
 	struct ww_held_out *h;
 	const volatile int *interrupted;
@@ -140,8 +140,8 @@ static enum ww_rc load(const char *name, struct ww_task *task, char **recorded, 
 	return rc;
 }
 
-/* The held-out double of a task: *held borrowed, NULL: none. */
-static enum ww_rc find_double(
+/* The held-out task that this one equals: *held borrowed, NULL: none. */
+static enum ww_rc find_equal(
 	struct pass *p, const struct ww_held_out *h, const char *name, const char **held, struct ww_err *err)
 {
 	WW_AUTO(ww_task_release) struct ww_task task = { .path = NULL };
@@ -165,7 +165,7 @@ enum ww_rc ww_held_out_check(
 	enum ww_rc rc = WW_OK;
 	for (size_t i = 0; i < n; i++) {
 		const char *held = NULL;
-		WW_TRY(find_double(&p, h, tasks[i], &held, err));
+		WW_TRY(find_equal(&p, h, tasks[i], &held, err));
 		if (held && found++ < LISTED)
 			ww_str_addf(&names, "%s%.200s", found > 1 ? ", " : "", tasks[i]);
 		first = first ? first : held;

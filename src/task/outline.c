@@ -114,8 +114,8 @@ enum ww_rc ww_outliner_info(struct ww_outliner *o, const struct ww_ref_info **ou
 	return WW_OK;
 }
 
-/* Ended the whole worker. */
-static enum ww_rc broke_out(json_t **body, const struct ww_err *how, struct ww_err *err)
+/* The outline of a task that has ended the whole worker. */
+static enum ww_rc outline_of_lost(json_t **body, const struct ww_err *how, struct ww_err *err)
 {
 	*body = json_pack("{s:s, s:s, s:s}", "tokens_error", how->msg, "graph_error", how->msg, "trial_error", how->msg);
 	return *body ? WW_OK : ww_nomem(err);
@@ -142,7 +142,7 @@ enum ww_rc ww_outline(
 	enum ww_rc rc = ww_ref_ask(
 		o->worker, request(o, task, with_trial), NULL, 0, START_S + PARTS * o->o.max_s, &body, err);
 	if (rc == WW_ERR_TIMEOUT || rc == WW_ERR_WORKER || rc == WW_ERR_LIMIT || rc == WW_ERR_PROTOCOL)
-		rc = broke_out(&body, err, err);
+		rc = outline_of_lost(&body, err, err);
 	if (rc == WW_OK)
 		ww_outline_of(body, out);
 	return rc;

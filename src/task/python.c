@@ -43,7 +43,7 @@ enum ww_rc ww_ref_find_python(char *out, struct ww_err *err)
 		err, WW_ERR_MISSING, "no Python was found; warpwright doctor says how to install one with PyTorch");
 }
 
-void ww_ref_python_mend(struct ww_str *out)
+void ww_ref_python_command(struct ww_str *out)
 {
 	const char *named = getenv("WW_PYTHON");
 	char root[PATH_MAX], path[PATH_MAX + 16];

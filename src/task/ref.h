@@ -71,7 +71,7 @@ const char *ww_ref_log(struct ww_ref *r);
 /* The interpreter that ww_ref_open() would use, into out (PATH_MAX bytes), without starting it; doctor asks. */
 enum ww_rc ww_ref_find_python(char *out, struct ww_err *err) WW_MUST_CHECK;
 /* The command that installs a Python with PyTorch for this program, in a checkout or in a distribution. */
-void ww_ref_python_mend(struct ww_str *out);
+void ww_ref_python_command(struct ww_str *out);
 #define WW_REF_TORCH "2.11.0"		/* the version that tools/setup installs and that everything is tested with */
 
 /* What hello answered.  Texts are "" where unknown. */
@@ -246,11 +246,12 @@ int ww_ref_quiet(const struct ww_ref *r);
  * threads. */
 void ww_ref_settle(const struct ww_ref *r);
 
-/* A worker without a task that runs operators between the nodes of plans (judge/pytorch.h): hand over what and where
- * (docs/formats/bridge.md, "beside"; q is consumed, descriptors are borrowed; cuda: the n_own pieces of memory that it
- * makes come back in `own`, their descriptors for the caller to close); get ready for one call of plan `id`; run its
- * next part, timed as above.  `last`: there is none behind it; cuda: us[i] is then what part i of all n took on the
- * device (cpu: n is 0).  With ww_ref_beside_drop() plan `id` is forgotten. */
+/* A worker without a task runs the operators that a plan leaves to PyTorch (judge/pytorch.h; docs/formats/bridge.md,
+ * "beside").  ww_ref_beside() hands over the operators of a plan and their buffers (q is consumed, descriptors are
+ * borrowed); cuda: the n_own allocations that the worker makes come back in `own`, and the caller closes their
+ * descriptors.  ww_ref_beside_arm() gets ready for one call of plan `id`; ww_ref_beside_fire() runs its next part,
+ * timed as above; after the last one us[i] is the device time of part i of all n (cuda; cpu: n is 0).
+ * ww_ref_beside_drop() forgets plan `id`. */
 struct ww_ref_memory {
 	int fd;
 	uint64_t alloc_bytes;
@@ -279,10 +280,10 @@ enum ww_rc ww_ref_trace(struct ww_ref *r, json_t **out, struct ww_err *err) WW_M
 /* Fill the shared outputs with 0xff bytes; cuda: write twice the size of L2. */
 enum ww_rc ww_ref_wipe(struct ww_ref *r, int poison, int flush, struct ww_err *err) WW_MUST_CHECK;
 /* Take a copy of the outputs: until the next draw or wipe ww_ref_compare() compares it, and ww_ref_same() tells
- * whether the outputs still hold the same bytes.  `lent` (a new reference, consumed): for each output null, where it
- * lies in the shared buffer, or where in device memory that another process has lent (judge/forms/lent.h), by
- * descriptors that stay the caller's; an empty array: all in the shared buffers.  *taken 0: that memory cannot be had.
- */
+ * whether the outputs still hold the same bytes.  `lent` (a new reference, consumed) has for each output null, where it
+ * lies in the shared buffer, or its place in device memory that another process has exported (judge/forms/lent.h) by
+ * descriptors, which stay the caller's; an empty array: all lie in the shared buffers.  *taken 0: that memory cannot be
+ * mapped. */
 enum ww_rc ww_ref_keep(
 	struct ww_ref *r, json_t *lent, const int *fds, int n_fds, int *taken, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_ref_same(struct ww_ref *r, int *same, struct ww_err *err) WW_MUST_CHECK;

@@ -36,7 +36,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Of a node by the colours of its operands.  A number beside two operands of a sum or product says nothing: a factor
+/* A node's colour from those of its operands.  A number beside two operands of a sum or product is left out: a factor
  * can stand in many places of a formula. */
 static uint64_t combine(const struct ww_canon *c, const struct ww_canon_node *x, const uint64_t *of)
 {
