@@ -52,11 +52,11 @@ struct ww_agent_values {
 	{ "max-gpu-seconds", 0, WW_OPT_NUM, offsetof(type, agent.max_gpu_s), "S", NULL, 1e-3, 1e9, \
 		"hold the device for at most S seconds, all judgements together" }, \
 	{ "context-tokens", 0, WW_OPT_INT, offsetof(type, agent.context_tokens), "N", "131072", 4096, 1e9, \
-		"tokens of the conversation that a model is shown" }, \
+		"maximum tokens of the conversation that a model is shown" }, \
 	{ "no-compaction", 0, WW_OPT_FLAG, offsetof(type, agent.no_compaction), NULL, NULL, 0, 0, \
 		"end when the context is full, instead of removing old outputs of tools from it" }, \
 	{ "max-reply-tokens", 0, WW_OPT_INT, offsetof(type, agent.max_reply_tokens), "N", "32768", 16, 1e6, \
-		"tokens of one reply of a model, its reasoning included" }, \
+		"maximum tokens of one reply of a model, its reasoning included" }, \
 	WW_OPTS_MODEL(type, agent.model_batch, agent.model_cache), \
 	{ "call-seconds", 0, WW_OPT_NUM, offsetof(type, agent.call_s), "S", "1800", 0.1, 86400, \
 		"give up a call of a model after S seconds and retry it" }, \
@@ -64,22 +64,22 @@ struct ww_agent_values {
 		"seed of the policy; the judge's own is secret" }
 
 struct ww_policy;
-/* Options that stand for others are put in their place; before anything else is asked of the values. */
+/* Replace options that are short for others (--no-algebra).  Call it before the functions below. */
 enum ww_rc ww_agent_values_settle(struct ww_agent_values *v, struct ww_err *err) WW_MUST_CHECK;
 enum ww_form ww_agent_values_form(const struct ww_agent_values *v);
 enum ww_rc ww_agent_values_policy(
 	const struct ww_agent_values *v, uint64_t seed, struct ww_policy **out, struct ww_err *err) WW_MUST_CHECK;
-/* *has is 0 where --skill none was given, or the built-in one with a form that it is not about; else the caller closes
- * the skill. */
+/* *has is 0 with --skill none, and with the built-in skill where the form is not plans; else the caller closes the
+ * skill. */
 enum ww_rc ww_agent_values_skill(
 	const struct ww_agent_values *v, struct ww_skill *skill, int *has, struct ww_err *err) WW_MUST_CHECK;
 /* The limits of a run of n episodes, and what earlier processes used of them; the caller frees the budget. */
 enum ww_rc ww_agent_values_budget(const struct ww_agent_values *v, const struct ww_rundir *dir, int n,
 	struct ww_budget **out, struct ww_err *err) WW_MUST_CHECK;
-/* What the policy is to be told. */
+/* The prompt that the policy gets: --prompt, or with auto what its model was trained with. */
 enum ww_prompt ww_agent_values_prompt(const struct ww_agent_values *v, struct ww_policy *policy);
-/* What the command line says about an episode: limits, rule, baselines, context (less where the policy's model ends
- * before).  The rest is the caller's. */
+/* An episode's options from the command line: limits, rule, baselines, context (at most that of the policy's model).
+ * The caller fills in the rest. */
 struct ww_agent_opts ww_agent_values_opts(
 	const struct ww_agent_values *v, const struct ww_judge_opts *judge, struct ww_policy *policy);
 /* Fill a new episode's header from the command line: what it borrows must outlive it. */

@@ -187,8 +187,7 @@ static void end_way(struct run *r, const struct entry *e)
 	*p = e->next;
 }
 
-/* ---- Answers of the batch
- * -------------------------------------------------------------------------------------------- */
+/* ---- Answers of the batch ---------------------------------------------------------------------------------------- */
 
 static void emit_one(struct run *r, struct entry *e, const struct ww_batch_job *job, json_t *verdict, json_t *same_as)
 {

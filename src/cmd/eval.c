@@ -279,7 +279,7 @@ static void problem_done(struct run *r, struct ww_eval_one *o)
 	free_one(o);
 }
 
-/* Where it could not be made for a reason that stays, the line says null; the same command tries others again. */
+/* Where no profile can be made of the solution, its line says null; after other errors the same command tries again. */
 static void profile_done(struct run *r, struct ww_eval_one *o)
 {
 	if (o->job.rc == WW_OK || ww_rc_exit(o->job.rc) == 2) {
@@ -382,8 +382,8 @@ static enum ww_rc add_profile(struct run *r, const struct ww_eval_speed *s, stru
 	return rc;
 }
 
-/* A profile has the device for itself for a second, and many are the slowest for a while: so it is made when all
- * problems have ended. */
+/* A profile holds the device for a second, and which problems are the slowest changes until all have ended: so profiles
+ * are made then. */
 static enum ww_rc profile_slowest(struct run *r, struct ww_err *err)
 {
 	ww_auto_free struct ww_eval_speed *all = NULL;

@@ -152,8 +152,8 @@ static uint64_t seed_of(const struct run *r)
 	return r->dir.has_past ? r->dir.past.header.seed : (uint64_t)r->o->agent.seed;
 }
 
-/* With the first correct solution it is certain what the end will need (one episode: the processes end with the thread
- * that starts them).  On the cpu target importing PyTorch would disturb what is measured. */
+/* At the first correct solution, start the Python processes that the closing judgement will need.  Of one episode only,
+ * since they end with the thread that starts them; not on the cpu target, where importing PyTorch disturbs timing. */
 static void on_event(void *run, const struct ww_agent_event *e)
 {
 	const struct run *r = run;

@@ -41,23 +41,23 @@ static const struct ww_opt opts[] = {
 	{ "index", 0, WW_OPT_INT, offsetof(struct ww_synth_values, index), "N", "0", 0, 1e15,
 		"compose: number of the first candidate" },
 	{ "facts", 0, WW_OPT_STR, offsetof(struct ww_synth_values, facts), "FILE", NULL, 0, 0,
-		"teach: the device that solutions are for, as inspect --json printed it there" },
+		"teach: facts of the device that solutions are for: the output of inspect --json there" },
 	{ "loop", 0, WW_OPT_CHOICE, offsetof(struct ww_synth_values, loop), "single|agent", "single", 0, 0,
-		"teach: the loop that the prompt is of; agent: the answer ends with the call submit" },
+		"teach: the loop whose prompt is used; agent: the answer ends with a call of submit" },
 	{ "turns", 0, WW_OPT_INT, offsetof(struct ww_synth_values, turns), "N", "3", 1, 1e6,
-		"teach: turns that the prompt of the agent's loop names" },
+		"teach, loop agent: turns that the prompt names" },
 	{ "longest", 0, WW_OPT_INT, offsetof(struct ww_synth_values, longest), "BYTES", "0", 0, 1e9,
-		"teach: leave out a longer conversation, with several solutions one twice as long; 0: none" },
+		"teach: leave out conversations that are longer, with several solutions twice as long; 0: no limit" },
 	{ "solutions", 0, WW_OPT_INT, offsetof(struct ww_synth_values, solutions), "N", "1", 1, 32,
-		"teach: conversations about a task at most, each with another solution: the planner's "
-		"first one, then others that its search may try, drawn by seed" },
+		"teach: maximum conversations about a task, each with another solution: the planner's "
+		"first, then trials of its search, drawn by seed" },
 	{ "forms", 0, WW_OPT_STR, offsetof(struct ww_synth_values, forms), "A:B:C:D", NULL, 0, 0,
 		"teach, loop agent: shares of conversations of a single turn, verified, verified and made "
-		"faster, verified and mended; the rest hands the solution in at once" },
+		"faster, verified and mended; the rest submits without verifying" },
 	{ "sample", 0, WW_OPT_INT, offsetof(struct ww_synth_values, sample), "N", "20", 0, 1e9,
 		"audit: rows that are run, to find degenerate and random ones; 0: none" },
 	{ "seed", 0, WW_OPT_INT, offsetof(struct ww_synth_values, seed), "N", "0", 0, 9e15,
-		"run, compose: seed of the candidates; audit: of the sample; teach: of what is drawn" },
+		"seed of the candidates (run, compose), of the sample (audit), of all draws (teach)" },
 	{ "rows", 0, WW_OPT_INT, offsetof(struct ww_synth_values, rows), "N", "10", 0, 1e9,
 		"audit: rows of each kind that are listed; --json lists all" },
 	{ "max-seconds", 0, WW_OPT_NUM, offsetof(struct ww_synth_values, max_s), "S", "60", 0.1, 3600,
@@ -141,7 +141,7 @@ const struct ww_cmd ww_cmd_synth = { .name = "synth",
 		"  synth compose [RECIPE]    print modules as they are composed, unfiltered\n"
 		"  synth crawl FILE          a catalogue of what is installed: PyTorch's\n"
 		"                            operators, transformers' blocks, each run once\n"
-		"  synth audit SET           duplicates, disguised copies, wrong labels,\n"
+		"  synth audit SET           duplicates, near-duplicates, wrong labels,\n"
 		"                            contamination, random and degenerate tasks;\n"
 		"                            exit code 1: some\n"
 		"  synth show SET#ID         one task: its columns, signature, operators, code\n"
