@@ -1,7 +1,7 @@
-/* pipeline.h - what a stage of a pipeline takes from those before it, where its section does not say. */
+/* pipeline.h - the stages of a pipeline, one after the other, and what each takes from those before it. */
 #pragma once
 
-#include "train/recipe.h"
+#include "train/recipe_file.h"
 
 #include <limits.h>
 
@@ -17,3 +17,11 @@ struct ww_pipeline {
 void ww_pipeline_fill(const struct ww_pipeline *p, struct ww_recipe *r);
 /* A stage has ended. */
 void ww_pipeline_note(struct ww_pipeline *p, const struct ww_recipe *r);
+
+/* Runs one stage as `values` (ww_recipe_values() of r) say. */
+typedef enum ww_rc (*ww_stage_fn)(const struct ww_recipe *r, const json_t *values, const struct ww_train_hooks *hooks,
+	struct ww_train_result *result, struct ww_err *err);
+/* Run the stages that have a section, in its order, below top->output.  OUTPUT/pipeline.json keeps those that have
+ * ended: a stage that ended with the same values is not run again.  All sections are checked before the first stage. */
+enum ww_rc ww_pipeline_run(struct ww_recipe_file *f, const struct ww_recipe *top, ww_stage_fn run,
+	const struct ww_train_hooks *hooks, struct ww_train_result *result, struct ww_err *err) WW_MUST_CHECK;
