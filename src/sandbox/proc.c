@@ -40,8 +40,7 @@ static const char *const passed_on[] = { "PATH", "HOME", "LANG", "LC_ALL", "TMPD
 	"NVIDIA_DRIVER_CAPABILITIES", "TRITON_LIBCUDA_PATH", "WARPWRIGHT_CUDA_CONNECTIONS", "ASAN_OPTIONS",
 	"UBSAN_OPTIONS" };
 
-/* ---- Starting ------------------------------------------------------------------------------------------------------
- * */
+/* ---- Starting ---------------------------------------------------------------------------------------------------- */
 
 enum { MAX_ARGS = 64, MAX_ENV = 64 };
 struct launch {
@@ -342,8 +341,7 @@ out:
 	return rc;
 }
 
-/* ---- Ending --------------------------------------------------------------------------------------------------------
- * */
+/* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
 static void close_fds(struct ww_proc *p)
 {
@@ -434,8 +432,7 @@ void ww_proc_status_text(int status, struct ww_str *out)
 		ww_str_addf(out, "exited with code %d", WEXITSTATUS(status));
 }
 
-/* ---- Watching ------------------------------------------------------------------------------------------------------
- * */
+/* ---- Watching ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t field_kib(const char *status, const char *name)
 {
