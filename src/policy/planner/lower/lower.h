@@ -73,8 +73,7 @@ struct val *pl_cat(struct pl *pl, struct val **v, int n, int d);
 enum { LOWER_TRIANGLE, UPPER_TRIANGLE };
 void pl_einsum(struct pl *pl, struct gnode *n);
 
-/* ---- Short names
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- Short names ------------------------------------------------------------------------------------------------- */
 
 #define ADD(a, b) pl_op2(pl, OP_ADD, (a), (b))
 #define SUB(a, b) pl_op2(pl, OP_SUB, (a), (b))
