@@ -93,7 +93,6 @@ static void axis_name(struct ww_plot *p, int x, int y, const char *anchor, const
 
 static void widen(struct ww_plot *p)
 {
-	double margin = fmax(0.06 * (p->y1 - p->y0), 1e-9 * fmax(1e-3, fabs(p->y1)));
 	p->x1 = fmax(p->x1, p->x0 + (p->whole_x ? 1 : 1e-9 * fmax(1, fabs(p->x0))));
 	if (p->log_y) {
 		p->y0 /= 1.4; /* room for the misses */
@@ -102,6 +101,9 @@ static void widen(struct ww_plot *p)
 	}
 	if (p->from_zero)
 		p->y0 = fmin(0, p->y0);
+	double size = fmax(fabs(p->y0), fabs(p->y1)), margin = 0.06 * (p->y1 - p->y0);
+	if (p->y1 - p->y0 < 1e-5 * size || size == 0) /* one value: all labels of a narrower range would be that one */
+		margin = size > 0 ? size / 2 : 1;
 	p->y1 += margin;
 	p->y0 -= p->from_zero && p->y0 == 0 ? 0 : margin;
 }

@@ -62,8 +62,36 @@ static void labels_are_not_clipped_on_a_phone(void **state)
 			assert_true(overhang(ranges[i][0], ranges[i][1]) <= room(px));
 }
 
+/* A series that never changes had five labels with the same number, and one of zeros an axis up to 1e-12. */
+static void one_value_has_an_axis(void **state)
+{
+	static const struct {
+		double y;
+		int from_zero;
+		const char *labels;
+	} cases[] = { { 0.5, 0, "0.3 0.4 0.5 0.6 0.7" }, { 1, 1, "0 0.2 0.4 0.6 0.8 1" }, { 0, 1, "0 0.2 0.4 0.6 0.8 1" },
+		{ 0, 0, "-1 -0.5 0 0.5 1" } };
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		ww_auto_str s = WW_STR_INIT(1 << 20), labels = WW_STR_INIT(1 << 10);
+		struct ww_plot p;
+		ww_plot_init(&p, &s);
+		ww_plot_include(&p, 0, cases[i].y);
+		ww_plot_include(&p, 10, cases[i].y);
+		p.x = p.y = "axis";
+		p.from_zero = cases[i].from_zero;
+		ww_plot_begin(&p);
+		for (const char *at = s.p; (at = strstr(at, "dominant-baseline=\"middle\">")); at++) {
+			const char *text = strchr(at, '>') + 1;
+			ww_str_addf(&labels, "%s%.*s", labels.len ? " " : "", (int)strcspn(text, "<"), text);
+		}
+		assert_string_equal(labels.p, cases[i].labels);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(labels_are_not_clipped_on_a_phone) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(labels_are_not_clipped_on_a_phone),
+		cmocka_unit_test(one_value_has_an_axis) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
