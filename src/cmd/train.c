@@ -24,8 +24,10 @@ enum { LINE_EVERY_S = 10 };
 
 struct screen {
 	struct ww_progress *progress;
-	uint64_t start_ns, last_ns;
-	int64_t tokens, first;
+	uint64_t last_ns;
+	int64_t step;          /* the newest */
+	int64_t steps, tokens; /* of this stage, since the process began */
+	double seconds;        /* of these steps */
 };
 
 static void say(void *ctx, const char *line)
@@ -54,10 +56,12 @@ static void on_step(void *ctx, const struct ww_train_step *r)
 {
 	struct screen *s = ctx;
 	ww_auto_str line = WW_STR_INIT(512);
-	double spent = ww_seconds_since(s->start_ns);
+	if (r->step <= s->step) /* the next stage of a pipeline */
+		s->tokens = s->steps = 0, s->seconds = 0;
+	s->step = r->step;
+	s->steps++;
 	s->tokens += r->tokens;
-	s->first = s->first ? s->first : r->step;
-	int64_t done = r->step - s->first + 1;
+	s->seconds += r->seconds;
 	int live = ww_progress_is_live(s->progress);
 	if (!live)
 		ww_progress_clear(s->progress); /* what was under way has ended */
@@ -65,8 +69,8 @@ static void on_step(void *ctx, const struct ww_train_step *r)
 		return;
 	s->last_ns = ww_now_ns();
 	ww_str_addf(&line, "step %" PRId64 "/%" PRId64 "  loss %.4f  lr %.3g  norm %.3g  %.0f tokens/s  left ", r->step,
-		r->steps, r->loss, r->lr, r->norm, (double)s->tokens / fmax(spent, 1e-9));
-	add_duration(&line, spent / (double)done * (double)(r->steps - r->step));
+		r->steps, r->loss, r->lr, r->norm, (double)s->tokens / fmax(s->seconds, 1e-9));
+	add_duration(&line, s->seconds / (double)s->steps * (double)(r->steps - r->step));
 	if (live)
 		ww_progress_stage(s->progress, line.p);
 	else
@@ -132,7 +136,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct ww_recipe *r = values;
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_train_result result = { 0 };
-	struct screen screen = { .progress = ww_progress_new(stderr), .start_ns = ww_now_ns() };
+	struct screen screen = { .progress = ww_progress_new(stderr) };
 	struct ww_train_hooks hooks = { &ww_cmd_interrupted, say, on_stage, on_step, &screen };
 	struct ww_recipe_file f = { .cmd = cmd, .path = argv[0], .words = argv + argc };
 	json_t *now = NULL;

@@ -287,9 +287,10 @@ for name in sorted(os.listdir(os.path.join(ROOT, "recipes"))):
 if ALL and os.path.exists(os.path.join(ROOT, ".venv/bin/python")):
     with open("slow.jsonl", "w") as f:
         f.write(json.dumps({"id": "slow", "code": "import time\ntime.sleep(3)\n"}) + "\n")
-    code, out, err = train(recipe("held_out", steps=1, warmup=0, held_out="slow.jsonl"))
+    code, out, err = train(recipe("held_out", steps=2, warmup=0, held_out="slow.jsonl"))
     ok(code == 0 and re.search(r"^ *\d+\.\d s  reading the held-out sets$", err, re.M),
        "a stage of over 2 s is named where standard error is no terminal", err)
+    ok(re.search(r"^step 1/2 .* left 0:00$", err, re.M), "and is not counted into the time that is left", err)
     with open("slow.jsonl", "w") as f:
         f.write(json.dumps({"id": "slow", "code": "import time\ntime.sleep(3)\nx = 1\n"}) + "\n")
     p = subprocess.run([WW, "episode", "export", ".", "--held-out", "slow.jsonl", "-o", "none.jsonl"],
