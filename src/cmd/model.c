@@ -4,6 +4,7 @@
 #include "cmd/cmd.h"
 #include "cmd/model.h"
 #include "nn/chat.h"
+#include "nn/find.h"
 #include "nn/model.h"
 #include "nn/safetensors.h"
 #include "nn/tok_train.h"
@@ -316,19 +317,25 @@ out:
 
 /* ---- the command */
 
-/* on_device: run() gets the device of --device; else it opens its own. */
+/* reads: the first argument is a model that is there.  on_device: run() gets the device of --device; else it opens its
+ * own. */
 static const struct verb {
 	const char *name;
-	int args;
+	int args, reads;
 	enum ww_rc (*alone)(const struct ww_model_values *v, char **argv, struct ww_err *err);
 	enum ww_rc (*on_device)(const struct ww_model_values *v, char **argv, struct ww_dev *dev, struct ww_err *err);
-} verbs[] = { { "info", 1, run_info, NULL }, { "init", 2, NULL, run_init }, { "convert", 2, NULL, run_convert },
-	{ "tokenizer", 1, run_tokenizer, NULL }, { "score", 2, NULL, run_score }, { "run", 2, ww_model_run, NULL },
-	{ "bench", 1, ww_model_bench, NULL } };
+} verbs[] = { { "info", 1, 1, run_info, NULL }, { "init", 2, 0, NULL, run_init },
+	{ "convert", 2, 1, NULL, run_convert }, { "tokenizer", 1, 0, run_tokenizer, NULL },
+	{ "score", 2, 1, NULL, run_score }, { "run", 2, 1, ww_model_run, NULL }, { "bench", 1, 1, ww_model_bench, NULL } };
 
 static enum ww_rc run_verb(const struct verb *verb, const struct ww_model_values *v, char **argv, struct ww_err *err)
 {
 	struct ww_dev *dev = NULL;
+	char found[PATH_MAX];
+	if (verb->reads) {
+		WW_CHECK(ww_model_find(argv[1], found, err));
+		argv[1] = found;
+	}
 	if (verb->alone)
 		return verb->alone(v, argv, err);
 	enum ww_rc rc = ww_dev_open(v->device, !v->fast, &dev, err);
@@ -366,6 +373,7 @@ const struct ww_cmd ww_cmd_model = { .name = "model",
 		"  model tokenizer DIR            a new tokenizer of byte pairs, learnt from texts (--data)\n"
 		"  model score DIR FILE           log-probability of every token of a text, or of given ids (--ids)\n"
 		"  model bench DIR                tokens a second of prompts and of answers, exact and fast, by batch\n\n"
+		"DIR of run, info, convert, score and bench: also a model that comes with the program, by its name (nano).\n"
 		"Llama, Qwen2 and Qwen3 architectures.  What is written loads in transformers; it is whole or not there, and\n"
 		"never replaces something.",
 	.opts = opts,

@@ -57,7 +57,8 @@ static const struct ww_opt options[] = { { "port", 0, WW_OPT_INT, offsetof(struc
 	{ "max-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_seconds), "S", "3600", 1, 1e7,
 		"seconds of an episode, at most" },
 	{ "models", 0, WW_OPT_STR, offsetof(struct values, models), "LIST", NULL, 0, 0,
-		"models that answer /v1/chat/completions: DIR or NAME=DIR, separated by commas" },
+		"models that answer /v1/chat/completions: DIR, NAME=DIR or one that comes with the program (nano), separated by "
+		"commas" },
 	WW_OPTS_MODEL(struct values, model_batch, model_cache), WW_OPT_JSON(struct values, json), WW_OPT_END };
 
 enum { MAX_ROUTES = 32, MAX_CALLS = 256, TOKEN_BYTES = 4096, MAX_MODELS = 16 };

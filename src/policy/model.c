@@ -19,6 +19,7 @@
 #include "base/json.h"
 #include "base/range.h"
 #include "infer/engine.h"
+#include "nn/find.h"
 #include "nn/settings.h"
 #include "policy/model.h"
 
@@ -312,34 +313,10 @@ static enum ww_rc policy_new(
 	return rc;
 }
 
-/* `name` as a directory; else a policy of that name among those that come with the program. */
-static enum ww_rc find_model(const char *name, char *dir, struct ww_err *err)
-{
-	char shipped[NAME_MAX + 8], config[PATH_MAX];
-	struct ww_err ignored = WW_ERR_INIT;
-	if (strchr(name, '/') || ww_fs_is_dir(name) ||
-		(size_t)snprintf(shipped, sizeof(shipped), "models/%s", name) >= sizeof(shipped)) {
-		int n = snprintf(dir, PATH_MAX, "%s", name);
-		return n < PATH_MAX ? WW_OK : ww_err_set(err, WW_ERR_LIMIT, "path too long: %.200s", name);
-	}
-	if (ww_fs_resource(shipped, dir, &ignored) != WW_OK)
-		return ww_err_set(err, WW_ERR_USAGE,
-			"no model \"%.200s\": there is no such directory here, and no policy of that name comes with this program; "
-			"name a directory with config.json, weights and tokenizer (docs/train.md makes one)",
-			name);
-	WW_CHECK(ww_fs_join(config, dir, "config.json", err));
-	if (!ww_fs_is_file(config))
-		return ww_err_set(err, WW_ERR_USAGE,
-			"the weights of the policy \"%.200s\" do not come with this version (%.600s has none); train one "
-			"(docs/train.md) and name its directory",
-			name, dir);
-	return WW_OK;
-}
-
 int ww_model_policy_new(const char *name, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
 {
 	char dir[PATH_MAX];
-	WW_CHECK(find_model(name, dir, err));
+	WW_CHECK(ww_model_find(name, dir, err));
 	struct ww_engine_opts opts = { .dir = dir,
 		.limits = { .max_sequences = o->model_batch, .cache_tokens = o->model_cache } };
 	struct ww_engine *e;

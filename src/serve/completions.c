@@ -11,8 +11,10 @@
 #include "serve/completions_internal.h"
 
 #include "base/rng.h"
+#include "nn/find.h"
 #include "serve/metrics.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,9 +48,12 @@ static enum ww_rc open_model(
 	struct ww_completions_model *m = &c->models[c->n];
 	struct ww_engine_opts e = { .device = o->device, .fast = o->fast, .limits = o->limits };
 	struct ww_err no_chat = WW_ERR_INIT;
+	const char *named;
+	char dir[PATH_MAX];
 	enum ww_rc rc;
-	if (!(m->name = name_of(spec, &e.dir)))
+	if (!(m->name = name_of(spec, &named)))
 		return ww_nomem(err);
+	e.dir = dir;
 	for (size_t i = 0; i < c->n; i++)
 		if (!strcmp(c->models[i].name, m->name)) {
 			rc = ww_err_set(
@@ -56,7 +61,7 @@ static enum ww_rc open_model(
 			free(m->name);
 			return rc;
 		}
-	if ((rc = ww_engine_open(&e, &m->engine, err)) != WW_OK) {
+	if ((rc = ww_model_find(named, dir, err)) != WW_OK || (rc = ww_engine_open(&e, &m->engine, err)) != WW_OK) {
 		free(m->name);
 		return rc;
 	}

@@ -13,7 +13,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import finish, ok, WW  # noqa: E402
+from tap import finish, ok, ROOT, WW  # noqa: E402
 from tiny_model import write_tokenizer  # noqa: E402
 
 
@@ -56,6 +56,10 @@ info = json.loads(out)
 ok(code == 0 and info["parameters"] == params and info["config"]["tie_word_embeddings"] and info["tokenizer"] is None
    and info["weight_bytes"] == 4 * params, "info knows it", out + err)
 ok("2 key-value" in model("info", "a")[1], "info for people")
+shipped = os.path.exists(os.path.join(ROOT, "models/nano/config.json"))
+code, out, err = model("info", "nano")
+ok(code == (0 if shipped else 2) and ("chat form" in out if shipped else "nano" in err),
+   "a model that comes with the program goes by its name", out + err)
 
 random.seed(1)
 ids = [random.randrange(500) for _ in range(100)]
@@ -155,6 +159,10 @@ def broken(name, data=None, **changes):
 
 with open("a/model.safetensors", "rb") as f:
     good = f.read()
+refused("a name that no model has is refused", 'no model "nonesuch"', "score", "nonesuch", "ids.json", "--ids")
+p = subprocess.run([WW, "serve", "--port", "0", "--target", "cpu", "--models", "nonesuch"], capture_output=True,
+                   text=True, timeout=60)
+ok(p.returncode == 2 and 'no model "nonesuch"' in p.stderr, "by serve as well", p.stderr)
 broken("cut", good[:-100])
 refused("a truncated file is refused", "truncated", "score", "cut", "ids.json", "--ids")
 broken("nan", good[:-4] + b"\x00\x00\xc0\x7f")

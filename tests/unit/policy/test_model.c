@@ -288,7 +288,7 @@ static void wrong_models_are_refused(void **state)
 	assert_non_null(strstr(err.msg, "/nonexistent"));
 	o.spec = "model:nonesuch"; /* neither here nor shipped */
 	assert_int_equal(ww_policy_open(&o, &p, &err), WW_ERR_USAGE);
-	assert_non_null(strstr(err.msg, "no policy of that name"));
+	assert_non_null(strstr(err.msg, "no model of that name"));
 	o.spec = "model:";
 	assert_int_equal(ww_policy_open(&o, &p, &err), WW_ERR_USAGE);
 }
@@ -312,7 +312,7 @@ static void the_shipped_policy_opens_by_name(void **state)
 	assert_int_equal(ww_fs_write(path, "#\n", 2, &err), WW_OK);
 	setenv("WARPWRIGHT_HOME", tmp.path, 1);
 	assert_int_equal(ww_policy_open(&o, &p, &err), WW_ERR_USAGE);
-	assert_non_null(strstr(err.msg, "weights of the policy"));
+	assert_non_null(strstr(err.msg, "weights of the model"));
 	setenv("WARPWRIGHT_HOME", home, 1);
 }
 
