@@ -2,9 +2,11 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "base/target.h"
 #include "base/time.h"
 #include "cmd/cmd.h"
+#include "cmd/progress.h"
 #include "cmd/synth.h"
 #include "synth/crawled.h"
 #include "synth/run.h"
@@ -76,25 +78,31 @@ int ww_synth_cmd_compose(const struct ww_synth_values *v, int argc, char **argv)
 
 struct shown {
 	uint64_t at_ns;
-	int terminal;
+	struct ww_progress *progress;
 };
 
 static void show(void *ctx, const struct ww_synth_progress *p)
 {
 	struct shown *s = ctx;
-	if (s->at_ns && ww_seconds_since(s->at_ns) < (s->terminal ? 0.2 : PLAIN_S))
+	int live = ww_progress_is_live(s->progress);
+	if (s->at_ns && ww_seconds_since(s->at_ns) < (live ? 0.2 : PLAIN_S))
 		return;
 	s->at_ns = ww_now_ns();
 	int64_t now = p->tried - p->tried_before;
 	double rate = p->seconds > 0 && now > 0 ? (double)now / p->seconds : 0,
 		   share = p->tried ? (double)p->accepted / (double)p->tried : 0;
 	char left[32] = ""; /* unknown until one was accepted */
+	ww_auto_str line = WW_STR_INIT(512);
 	if (rate * share > 0)
 		snprintf(left, sizeof(left), ", %.0f min left", (double)(p->wanted - p->accepted) / (rate * share) / 60);
-	fprintf(stderr, "%s%lld of %lld tasks, %.0f%% of %lld candidates accepted, %.1f candidates a second%s%s%s%s",
-		s->terminal ? "\r\033[K" : "", (long long)p->accepted, (long long)p->wanted, 100 * share, (long long)p->tried,
-		rate, left, p->last_reason && *p->last_reason ? "; last: " : "", p->last_reason ? p->last_reason : "",
-		s->terminal ? "" : "\n");
+	ww_str_addf(&line, "%lld of %lld tasks%s, %.0f%% of %lld candidates accepted, %.1f a second",
+		(long long)p->accepted, (long long)p->wanted, left, 100 * share, (long long)p->tried, rate);
+	if (p->last_reason && *p->last_reason)
+		ww_str_addf(&line, "; last: %s", p->last_reason);
+	if (live)
+		ww_progress_stage(s->progress, line.p);
+	else
+		ww_progress_say(s->progress, "%s", line.p);
 }
 
 static void print_summary(const json_t *s, const char *dir)
@@ -138,7 +146,7 @@ static enum ww_rc run_opts(const struct ww_synth_values *v, int argc, char **arg
 int ww_synth_cmd_run(const struct ww_synth_values *v, int argc, char **argv)
 {
 	struct ww_err err = WW_ERR_INIT;
-	struct shown shown = { .terminal = isatty(STDERR_FILENO) };
+	struct shown shown = { .progress = ww_progress_new(stderr) };
 	const char *against[MAX_AGAINST];
 	ww_auto_free char *list = strdup(v->against ? v->against : "");
 	struct ww_policy_opts policy = { .spec = v->policy, .seed = (uint64_t)v->seed, .base_url = v->base_url };
@@ -147,10 +155,10 @@ int ww_synth_cmd_run(const struct ww_synth_values *v, int argc, char **argv)
 	WW_AUTO(close_crawled) struct ww_synth_crawled *crawled = NULL;
 	o.n_against = list ? ww_synth_cut_list(list, against, MAX_AGAINST) : 0;
 	enum ww_rc rc = run_opts(v, argc, argv, &o, &crawled, &err);
+	ww_progress_stage(shown.progress, "looking at the first candidates");
 	if (rc == WW_OK)
 		rc = ww_synth_run(&o, &summary, &err);
-	if (shown.terminal)
-		fputs("\r\033[K", stderr);
+	ww_progress_free(shown.progress);
 	if (summary && v->json && rc == WW_OK)
 		ww_cmd_print_json(json_incref(summary));
 	else if (summary && !v->json)

@@ -96,8 +96,8 @@ static enum ww_rc write_readme(struct ww_export *x, struct ww_err *err)
 {
 	static const char *const use[WW_EXPORT_COUNT] = {
 		[WW_EXPORT_C] =
-			"`make` builds the library; @NAME@.h says how to call it; `python check.py` compares it with the "
-			"original module (model.py).\n\nA program compiles with @NAME@.h and runs with lib@NAME@.so@TRAVELS@, "
+			"`make` builds the library; @NAME@.h says how to call it; `make example` builds a program that runs it on "
+			"raw files\n(example.c); `python check.py` compares it with the original module (model.py).\n\nA program compiles with @NAME@.h and runs with lib@NAME@.so@TRAVELS@, "
 			"in one directory.\nIt passes the weights in the header's order: `python weights.py [STATE_DICT.pt]` "
 			"writes them to @NAME@.weights\n(so does `warpwright export --format c --weights`), "
 			"and @NAME@_load_weights() reads that file; ship it with the library.",

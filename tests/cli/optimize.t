@@ -3,43 +3,20 @@
 # timeout: 900
 """`optimize` from end to end on the cpu target, with a recorded policy: what it leaves behind, what it shows on a
 terminal, and one clear line for everything that can be wrong with the input."""
-import fcntl
 import json
 import os
-import pty
 import re
 import shutil
-import struct
 import subprocess
 import sys
-import termios
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
 from optimizing import *  # noqa: F403,E402
+from terminal import on_terminal  # noqa: E402
 
 replay = ("--policy", f"replay:{hand}")
-
-
-def on_terminal(argv):
-    """Exit code, standard output as a terminal of 80 columns sees it, standard error (a few lines at most)."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    p = subprocess.Popen(argv, stdout=slave, stderr=subprocess.PIPE, env={**os.environ, "TERM": "xterm"})
-    os.close(slave)
-    seen = b""
-    while True:
-        try:
-            data = os.read(master, 65536)
-        except OSError:
-            break
-        if not data:
-            break
-        seen += data
-    os.close(master)
-    err = p.stderr.read().decode(errors="replace")
-    return p.wait(), seen.decode(errors="replace"), err
 
 
 # ---- A whole run, on a terminal

@@ -19,6 +19,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
 from tap import ALL, ROOT, WW, finish, need_pytorch, ok  # noqa: E402
+from terminal import on_terminal  # noqa: E402
 
 python = need_pytorch()
 top = tempfile.mkdtemp(prefix="synth-run-")
@@ -118,6 +119,13 @@ whole = run("whole", *slow, count=COUNT + 1)
 took = time.monotonic() - start
 ok(whole.returncode == 1 and json.loads(read("whole", "run.json"))["tried"] == 200, "candidates run out",
    whole.stdout + whole.stderr)
+
+
+begin("narrow")
+code, seen, out = on_terminal(command("narrow", *slow, count=COUNT + 1), "stderr", 50)
+drawn = [d.split("\033[K")[0] for d in seen.split("\r") if "\033[K" in d]
+ok(code == 1 and f"{COUNT} of {COUNT + 1} tasks" in seen and len(drawn) > 2 and max(map(len, drawn)) < 50,
+   "on a narrow terminal the status line does not wrap", (code, max(drawn, key=len), out))
 
 
 def small_disk():
