@@ -43,7 +43,8 @@ def seed_all(seed):
 
 def own_traceback(e):
     """The exception with the frames of the solution's and the task's own files only."""
-    frames = [f for f in traceback.extract_tb(e.__traceback__) if f.filename.startswith((WORK, "<"))]
+    frames = [f for f in traceback.extract_tb(e.__traceback__)
+              if f.filename.startswith((WORK, "<")) and not f.filename.startswith("<frozen")]
     lines = traceback.format_list(frames) + traceback.format_exception_only(type(e), e)
     return "".join(lines).replace(WORK + "/", "")
 

@@ -98,14 +98,26 @@ const json_t *ww_eval_verdict(const json_t *line, const char *rule)
 	return json_object_get(json_object_get(line, "verdicts"), rule);
 }
 
-/* The first line, and the second where the first only announces it. */
+/* Of text that a first line announces: the line that says what happened.  That is the first one, but behind Python's
+ * frames, which are indented ("|   File ..."), the exception. */
+static const char *main_line(const char *text)
+{
+	for (const char *line = text; *line;) {
+		size_t bar = *line == '|' ? strlen("| ") : 0, n = strcspn(line, "\n");
+		if (n > bar && line[bar] != ' ')
+			return line + bar;
+		line += n + (line[n] == '\n');
+	}
+	return text + strspn(text, "| ");
+}
+
+/* The first line, and the main one of the others where the first only announces them. */
 static void add_diagnosis(const char *text, struct ww_str *out)
 {
 	size_t n = strcspn(text, "\n");
 	ww_str_addf(out, "%.*s", (int)n, text);
 	if (n && text[n - 1] == ':' && text[n]) {
-		text += n + 1;
-		text += strspn(text, "| ");
+		text = main_line(text + n + 1);
 		ww_str_addf(out, " %.*s", (int)strcspn(text, "\n"), text);
 	}
 }

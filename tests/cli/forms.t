@@ -164,6 +164,8 @@ solution("an extension that does not compile", "from torch.utils.cpp_extension i
                                                "ext = load_inline('bad', cpp_sources=['int f() { return x; }'], "
                                                "no_implicit_headers=True)\n" + body(HONEST),
          "compile_failed", "was not declared")
+solution("text that is no Python", "import torch\nclass ModelNew(\n", "compile_failed", "was never closed",
+         check=lambda v: "<frozen" not in v["diagnostics"])
 solution("the program's files are there, to be read only", body("import wwbridge\n"
                                                                 "assert wwbridge.__file__.startswith('/tmp/')\n"
                                                                 "open(wwbridge.__file__, 'a')"), "crashed",

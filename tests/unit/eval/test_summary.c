@@ -168,10 +168,32 @@ static void what_a_stranger_wrote(void **state)
 	json_decref(r.lines);
 }
 
+/* One line says why: of a traceback the exception, not the first frame. */
+static void why_it_is_not_correct(void **state)
+{
+	static const char *const cases[][2] = {
+		{ "no ModelNew can be made of the solution:\n|   File \"model_new.py\", line 2\n|     class M(\n|            ^\n"
+		  "| SyntaxError: '(' was never closed\n",
+			"mismatch: no ModelNew can be made of the solution: SyntaxError: '(' was never closed" },
+		{ "kernels.c does not compile:\n| kernels.c:3:1: error: x\n|     3 | int x = ;\n",
+			"mismatch: kernels.c does not compile: kernels.c:3:1: error: x" },
+		{ "forward() raised:\n|   File \"x\"\n", "mismatch: forward() raised: File \"x\"" },
+		{ "mismatch: output 0\nmore\n", "mismatch: output 0" }, { "", "mismatch" }
+	};
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
+		ww_auto_str why = WW_STR_INIT(4096);
+		json_auto_t *line = json_pack("{s:{s:{s:b, s:s, s:s}}}", "verdicts", "strict", "correct", 0, "status",
+			"mismatch", "diagnostics", cases[i][0]);
+		ww_eval_why(line, "strict", &why);
+		assert_string_equal(why.p, cases[i][1]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(counts_and_means), cmocka_unit_test(five_percent),
 		cmocka_unit_test(nothing), cmocka_unit_test(groups_and_selections), cmocka_unit_test(families),
-		cmocka_unit_test(what_a_stranger_wrote) };
+		cmocka_unit_test(what_a_stranger_wrote), cmocka_unit_test(why_it_is_not_correct) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
