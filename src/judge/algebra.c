@@ -66,14 +66,14 @@ static double launch_limit(const struct ww_session *s)
 	return half ? 2 * f->plain_limit_flops : f->plain_limit_flops;
 }
 
-/* Is so much arithmetic impossible in the time measured?  On cpu by processor time, the mean of all calls,
- * which other processes do not lengthen. */
+/* Is so much arithmetic impossible in the time measured?  On cpu by processor time, which other processes do not
+ * lengthen. */
 static int impossible(const struct ww_session *s, double flops)
 {
 	double limit = launch_limit(s), time_s = s->v->time.device_us * 1e-6;
 	int threads = s->t->judge->facts.device.threads;
-	if (s->used_calls && threads > 0)
-		time_s = s->used_s / s->used_calls / threads;
+	if (s->used_s.n && threads > 0)
+		time_s = ww_recent_median(&s->used_s) / threads;
 	ww_log(WW_LOG_DEBUG, "arithmetic: %.3g left to the launches, %.3g possible in %.1f us", flops, limit * time_s,
 		time_s * 1e6);
 	return limit > 0 && flops > limit * time_s;

@@ -25,10 +25,9 @@ struct ww_session {
 	const struct ww_compiled *binary;
 	struct ww_verdict *v;
 	struct ww_str diag;
-	double limit_s;          /* of one run */
-	int calls, contradicted; /* timed ones; those whose events the host's clock contradicts (ww_run_result) */
-	double used_s;           /* cpu: processor time of used_calls calls together */
-	int used_calls;
+	double limit_s;              /* of one run */
+	int calls, contradicted;     /* timed ones; those whose events the host's clock contradicts (ww_run_result) */
+	struct ww_recent used_s;     /* cpu: processor time of the timed calls */
 	struct ww_seen timed, all;   /* cpu: whose code computed, of a plan of launches and library nodes */
 	double waited_us;            /* cpu: microseconds that the candidate waited for processors in its last call */
 	double witness_us;           /* cuda: the last timed call by the stamps (run/clocks.h); NAN else */

@@ -113,8 +113,8 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 	believe_clock(s, res);
 	s->witness_us = res->stamp_us;
 	s->waited_us = res->waited_us;
-	s->used_s += (double)res->used_ns * 1e-9;
-	s->used_calls += res->used_ns > 0;
+	if (s->flush && res->used_ns > 0)
+		ww_recent_add(&s->used_s, (double)res->used_ns * 1e-9);
 	note_code(s);
 	return rc;
 }

@@ -14,7 +14,8 @@
  * What PyTorch refuses (an index out of range that a kernel computed) or dies of is the solution's fault, since the
  * values are its own; the process is then started anew.
  *
- * Where more than half of the time is PyTorch's the verdict is library_only.
+ * Where more than half of the time is PyTorch's the verdict is library_only: in the middle of the calls that are timed,
+ * each by itself, since a kernel can idle in some of them, and in any that are not timed, at no cost.
  *
  * Rejected: a PyTorch form whose forward() calls the parts in order (weaker guarantees for the whole, and Python that
  * the candidate wrote); the reference worker (a candidate's numbers in the process that knows the answers). */
@@ -36,9 +37,10 @@ struct mixed {
 	struct ww_judge_task *t;
 	struct ww_runner *runner;
 	const struct ww_image *image;
-	int cuda, id;                 /* of the plan in PyTorch's process */
-	unsigned flags;               /* cuda: what the next call prepares */
-	double torch_us, all_us;      /* of the calls so far; cuda: of those that were timed */
+	int cuda, id;   /* of the plan in PyTorch's process */
+	unsigned flags; /* cuda: what the next call prepares */
+	const struct ww_session *s;
+	struct ww_recent timed, all;  /* PyTorch's share of the calls so far */
 	double *us;                   /* one a node of PyTorch's, of the last call */
 	struct ww_lent_scratch *lent; /* cuda */
 	int n_lent;
@@ -304,11 +306,15 @@ static int count_parts(const struct ww_image *m)
 
 static void note_times(struct mixed *x, const struct ww_run_result *res, int n)
 {
-	if (x->cuda && !(x->flags & WW_RUN_FLUSH))
-		return;
+	const int timed = x->cuda ? (x->flags & WW_RUN_FLUSH) != 0 : x->s->flush;
+	double torch_us = 0, all_us = x->cuda ? res->device_us : (double)res->elapsed_ns * 1e-3;
 	for (int i = 0; i < n; i++)
-		x->torch_us += x->us[i];
-	x->all_us += x->cuda ? res->device_us : (double)res->elapsed_ns * 1e-3;
+		torch_us += x->us[i];
+	if (!(all_us > 0) || (x->cuda && !timed))
+		return;
+	ww_recent_add(&x->all, torch_us / all_us);
+	if (timed)
+		ww_recent_add(&x->timed, torch_us / all_us);
 }
 
 static enum ww_rc mixed_go(void *self, double limit_s, struct ww_run_result *res, struct ww_err *err)
@@ -412,6 +418,7 @@ enum ww_rc ww_pytorch_open(struct ww_session *s, struct ww_err *err)
 	WW_CHECK(open_beside(t, err));
 	WW_CHECK(WW_NEW(x, 1, err));
 	*x = (struct mixed){ .t = t,
+		.s = s,
 		.runner = s->runner,
 		.image = s->image,
 		.cuda = t->judge->opts.target == WW_TARGET_CUDA,
@@ -432,7 +439,7 @@ static const struct mixed *mixed_of(const struct ww_session *s)
 double ww_pytorch_share(const struct ww_session *s)
 {
 	const struct mixed *x = mixed_of(s);
-	return x && x->all_us > 0 ? x->torch_us / x->all_us : 0;
+	return !x || !x->all.n ? 0 : ww_recent_median(x->timed.n ? &x->timed : &x->all);
 }
 
 enum ww_rc ww_pytorch_times(struct ww_session *s, double *us, struct ww_err *err)

@@ -32,6 +32,13 @@ double ww_stats_median(const double *x, int n)
 	return ww_median(copy, n);
 }
 
+void ww_recent_add(struct ww_recent *r, double x) { r->x[r->n++ % WW_STATS_MAX_SAMPLES] = x; }
+
+double ww_recent_median(const struct ww_recent *r)
+{
+	return ww_stats_median(r->x, r->n < WW_STATS_MAX_SAMPLES ? r->n : WW_STATS_MAX_SAMPLES);
+}
+
 static struct ww_ratio percentiles(double *estimates, double mid, enum ww_stats_sure sure)
 {
 	int cut = sure == WW_STATS_999 ? 0 : RESAMPLES * 25 / 1000;

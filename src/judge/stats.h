@@ -11,6 +11,14 @@ enum { WW_STATS_MAX_SAMPLES = 256 };
 enum ww_stats_sure { WW_STATS_95, WW_STATS_999 };
 
 double ww_stats_median(const double *x, int n); /* NAN for n = 0 */
+/* The middle of the last numbers of a row.  What is asked about a solution's calls is asked so: a mean, or a share of a
+ * sum, is what one call in ten makes of it, in which a kernel may do what costs it nothing. */
+struct ww_recent {
+	double x[WW_STATS_MAX_SAMPLES];
+	int n;
+};
+void ww_recent_add(struct ww_recent *r, double x);
+double ww_recent_median(const struct ww_recent *r); /* NAN where there are none */
 /* Median of x with its interval. */
 struct ww_ratio ww_stats_interval(const double *x, int n, enum ww_stats_sure sure);
 /* median(base) / median(x); base[i] and x[i] were taken one after the other and are resampled together. */

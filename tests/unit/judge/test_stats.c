@@ -14,6 +14,11 @@ static void medians(void **state)
 	assert_true(ww_stats_median(one, 1) == 7);
 	assert_true(isnan(ww_stats_median(one, 0)));
 	assert_true(odd[0] == 5); /* the samples are left as they were */
+	struct ww_recent r = { .n = 0 };
+	assert_true(isnan(ww_recent_median(&r)));
+	for (int i = 0; i < 3 * WW_STATS_MAX_SAMPLES; i++)
+		ww_recent_add(&r, i < WW_STATS_MAX_SAMPLES ? 0 : i % 3 ? 2 : 100);
+	assert_true(ww_recent_median(&r) == 2);
 }
 
 static void intervals_hold_the_median_and_repeat(void **state)
