@@ -772,6 +772,29 @@ static int all_inline(struct pl *pl, struct val *v)
 	return 1;
 }
 
+/* The rows of a result that PyTorch stores in another order (of a transposition) go by its memory. */
+static void order_as_stored(struct pl *pl, struct kern *k)
+{
+	const struct ix *off = pl_offset(pl, k->out[0]->root, k->out_idx[0]), *coef, *rest;
+	int64_t step[2 * PL_MAX_RANK];
+
+	if (k->out[0]->root->contiguous)
+		return;
+	for (int d = 0; d < k->n_row; d++) {
+		const struct ix_atom *v = k->row[d];
+		int at = d;
+
+		if (!ix_affine(pl, off, v, &coef, &rest) || ix_varies(coef))
+			return;
+		for (; at > 0 && step[at - 1] < ix_num(coef); at--) {
+			step[at] = step[at - 1];
+			k->row[at] = k->row[at - 1];
+		}
+		step[at] = ix_num(coef);
+		k->row[at] = v;
+	}
+}
+
 static void row_kernel(struct pl *pl, struct val *v)
 {
 	const struct ix *idx[PL_MAX_RANK];
@@ -810,6 +833,8 @@ static void row_kernel(struct pl *pl, struct val *v)
 		point_space(pl, k, v, idx);
 		memcpy(k->out_idx[0], idx, (size_t)v->rank * sizeof(*idx));
 	}
+	if (pl->target == WW_TARGET_CPU)
+		order_as_stored(pl, k);
 	pl_merge_axes(pl, k);
 	k->what = k->kind == K_POINT ? "pointwise" : "rows";
 	kern_push(pl, k);
@@ -853,6 +878,29 @@ static void schedule(struct pl *pl, struct val *v)
 		row_kernel(pl, v);
 }
 
+/* Strides of an output that is not contiguous: products of its sizes, where its dimensions lie within each other in
+ * another order (the result of a transposition), so that indices simplify; else PyTorch's numbers. */
+static void output_strides(struct pl *pl, struct buf *b, const struct gmeta *m)
+{
+	const struct ix *step = ix_const(pl, 1);
+	int done[PL_MAX_RANK] = { 0 };
+
+	for (int d = 0; d < m->rank; d++)
+		b->stride[d] = ix_const(pl, m->stride[d]);
+	for (int n = 0; n < m->rank; n++) {
+		int at = -1;
+
+		for (int d = 0; d < m->rank; d++)
+			if (!done[d] && m->size[d] != 1 && (at < 0 || m->stride[d] < m->stride[at]))
+				at = d;
+		if (at < 0 || m->stride[at] != ix_num(step))
+			return;
+		b->stride[at] = step;
+		step = ix_mul(pl, step, b->size[at]);
+		done[at] = 1;
+	}
+}
+
 /* The values of the graph's results, each with a buffer of its own. */
 static struct val *output_value(struct pl *pl, int i)
 {
@@ -880,8 +928,8 @@ static struct val *output_value(struct pl *pl, int i)
 			b->contiguous = 0;
 		s *= m->size[d];
 	}
-	for (int d = 0; d < m->rank && !b->contiguous; d++)
-		b->stride[d] = ix_const(pl, m->stride[d]);
+	if (!b->contiguous)
+		output_strides(pl, b, m);
 	v->root = b;
 	return v;
 }
