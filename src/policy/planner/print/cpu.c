@@ -32,7 +32,7 @@ static void whole_and_rest(struct ww_str *s, const char *lane, const char *befor
 	ww_str_addf(s,
 		"\t\tix_t %s = c0;\n\n\t\t(void)row;\n%s%s\t\tfor (; %s + WW_VL <= c1; %s += WW_VL) {\n"
 		"\t\t\tenum { n = WW_VL };\n%s\t\t}\n"
-		"\t\tif (%s < c1) {\n\t\t\tconst int n = (int)(c1 - %s);\n%s\t\t}\n\t}\n}\n\n",
+		"\t\tif (%s < c1) {\n\t\t\tconst int n = (int)(c1 - %s);\n%s\t\t}\n",
 		lane, before, unroll, lane, lane, body, lane, lane, body);
 }
 
@@ -42,6 +42,7 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct pass *p = &l->pass[0];
 	const char *lane = open_kernel(pl, k, s), *body = pl_indent(pl, p->last, 3);
 	const char *rows = ix_text(pl, l->outer), *cols = ix_text(pl, l->len);
+	struct ww_str row = pl_text(pl);
 
 	ww_str_addf(s,
 		"\tconst ix_t cols = %s, chunk = WW_ARG(long long, %d), per = WW_ARG(long long, %d), chunks = WW_CDIV(cols, "
@@ -52,19 +53,26 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 		cols, k->n_arg, k->n_arg + 1, rows, l->across ? pl_fmt(pl, "item %% %s", rows) : "item / chunks",
 		l->across ? pl_fmt(pl, "item / %s", rows) : "item % chunks");
 	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
-	ww_str_adds(s, pl_indent(pl, p->row, 2));
+	ww_str_adds(&row, pl_indent(pl, p->row, 2));
 	if (l->along == COLUMNS)
-		whole_and_rest(s, lane, before_stream(pl, l, body), pl_fmt(pl, "\t\tWW_UNROLL(%d)\n", l->unroll), body);
+		whole_and_rest(&row, lane, before_stream(pl, l, body), pl_fmt(pl, "\t\tWW_UNROLL(%d)\n", l->unroll), body);
 	else
-		ww_str_addf(s, "\n\t\t(void)row;\n\t\tfor (ix_t %s = c0; %s < c1; %s++) {\n%s\t\t}\n\t}\n}\n\n", lane, lane,
-			lane, body);
+		ww_str_addf(
+			&row, "\n\t\t(void)row;\n\t\tfor (ix_t %s = c0; %s < c1; %s++) {\n%s\t\t}\n", lane, lane, lane, body);
+	if (l->inside)
+		ww_str_addf(s, "\t\tfor (ix_t %s = 0; %s < %s; %s++) {\n%s\t\t}\n", l->inside->name, l->inside->name,
+			ix_text(pl, l->inside->b), l->inside->name, pl_indent(pl, row.p, 1));
+	else
+		ww_str_adds(s, row.p);
+	ww_str_adds(s, "\t}\n}\n\n");
 	k->launch = pl_named(pl, k,
 		"\t{\n\t\tconst long long rows = %s, cols = %s, chunk = ww_min(cols, %d), items = rows * ww_cdiv(cols, "
 		"chunk);\n"
-		"\t\tconst long long per = ww_max(1, ww_min(%d / chunk, ww_cdiv(items, 4 * ww_device(p)->threads)));\n\n"
+		"\t\tconst long long per = ww_max(1, ww_min(%d / %s, ww_cdiv(items, 4 * ww_device(p)->threads)));\n\n"
 		"\t\tww_launch(p, \"@\", ww_cdiv(items, per), 1, 1, 1, 1, 1);\n%s\t\tww_arg_i64(p, chunk);\n"
 		"\t\tww_arg_i64(p, per);\n\t}\n",
-		rows, cols, l->tile, l->across ? 512 * l->tile : l->tile, pl_plan_args(pl, k, "\t\t"));
+		rows, cols, l->tile, l->across ? 512 * l->tile : l->tile,
+		l->inside ? pl_fmt(pl, "(chunk * %s)", ix_text(pl, l->inside->b)) : "chunk", pl_plan_args(pl, k, "\t\t"));
 }
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
@@ -245,6 +253,7 @@ static void print_rows(struct pl *pl, struct kern *k, struct ww_str *s)
 				s, l->side->name, pl_indent(pl, rows_before(pl, k), 2), "", pl_indent(pl, rows_beside(pl, k), 3));
 		else
 			whole_and_rest(s, lane, "", "", pl_indent(pl, pl_fmt(pl, "%s%s", passes(pl, k), l->finish), 3));
+		ww_str_adds(s, "\t}\n}\n\n");
 		items = ix_mul(pl, items, ix_div(pl, ix_addc(pl, l->inner, 63), ix_const(pl, 64)));
 		work = ix_mulc(pl, work, 64);
 	} else {

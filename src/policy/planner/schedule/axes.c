@@ -181,3 +181,53 @@ void pl_merge_axes(struct pl *pl, struct kern *k)
 				merge_for_vectors(pl, k, off, n));
 	}
 }
+
+/* ---- Splitting --------------------------------------------------------------------------------------------------- */
+
+/* The largest size that x takes a quotient or a remainder of v by, of those that divide v's extent, or `best`. */
+static const struct ix *divisor_of(const struct ix *x, const struct ix_atom *v, const struct ix *best)
+{
+	for (int i = 0; i < x->n; i++)
+		for (int a = 0; a < x->m[i].n; a++) {
+			const struct ix_atom *t = x->m[i].atom[a];
+
+			if ((t->kind == IX_DIV || t->kind == IX_MOD) && ix_as_var(t->a) == v && !ix_varies(t->b) &&
+				ix_num(t->b) > 0 && ix_num(v->b) % ix_num(t->b) == 0 && (!best || ix_num(t->b) > ix_num(best)))
+				best = t->b;
+			else if (t->kind == IX_DIV || t->kind == IX_MOD || t->kind == IX_LT || t->kind == IX_EQ)
+				best = divisor_of(t->b, v, divisor_of(t->a, v, best));
+		}
+	return best;
+}
+
+/* Row i of k becomes two: quotients of it by d, and remainders. */
+static void split_axis(struct pl *pl, struct kern *k, int i, const struct ix *d)
+{
+	const struct ix_atom *v = k->row[i];
+	const struct ix *n = ix_div(pl, v->b, d), *q = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), n),
+					*r = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), d), *e = ix_add(pl, ix_mul(pl, q, d), r);
+
+	pl_guard_eq(pl, ix_mul(pl, n, d), v->b, "an axis that is split");
+	pl_subst_kern(pl, k, &v, &e, 1);
+	memmove(&k->row[i + 2], &k->row[i + 1], (size_t)(k->n_row - i - 1) * sizeof(*k->row));
+	k->row[i] = ix_as_var(q);
+	k->row[i + 1] = ix_as_var(r);
+	k->n_row++;
+}
+
+void pl_split_lane(struct pl *pl, struct kern *k)
+{
+	const struct ix **off = pl_alloc(pl, 4096 * sizeof(*off)), *d;
+
+	do {
+		int n = offsets_of(pl, k, off, 4096);
+
+		d = NULL;
+		for (int i = 0; k->n_row && k->n_row < PL_MAX_RANK && n < 4096 && i < n; i++)
+			d = divisor_of(off[i], k->row[k->n_row - 1], d);
+		if (d && 2 * ix_num(d) >= pl->dev.vector_bytes / 4)
+			split_axis(pl, k, k->n_row - 1, d);
+		else
+			d = NULL;
+	} while (d);
+}

@@ -439,6 +439,20 @@ static const char *streamed(struct pl *pl, struct kern *k)
 	return NULL;
 }
 
+enum { SHORT_LANE = 128 };
+
+/* Lanes so short that what finds a row's place costs as much as the row: a loop over the rows before the last axis is
+ * inside, as long as enough others are left. */
+static int is_short(const struct pl *pl, const struct kern *k)
+{
+	int64_t rows = 1;
+
+	for (int d = 0; d < k->n_row - 1; d++)
+		rows *= ix_num(k->row[d]->b);
+	return k->n_row > 1 && ix_num(k->col[0]->b) <= SHORT_LANE && rows >= 4 * ww_max(1, pl->dev.threads) &&
+		ix_num(k->row[k->n_row - 1]->b) * ix_num(k->col[0]->b) <= 16384;
+}
+
 static int or_else(int knob, int value) { return knob ? knob : value; }
 
 static void loop_point(struct pl *pl, struct kern *k)
@@ -452,7 +466,9 @@ static void loop_point(struct pl *pl, struct kern *k)
 	l->across = kn->plain ? 0 : place_across(pl, k);
 	k->col[k->n_col++] = k->row[--k->n_row];
 	l->n_row = k->n_row;
-	l->outer = pl_extent(pl, k->row, k->n_row);
+	if (!cuda && !l->across && !kn->plain && is_short(pl, k))
+		l->inside = k->row[--l->n_row];
+	l->outer = pl_extent(pl, k->row, l->n_row);
 	l->len = k->col[0]->b;
 	l->along = cuda && kn->plain ? SCALARS : COLUMNS;
 	l->by_row = cuda && !kn->plain && !l->across && pl_reads_of_rows(pl, k, k->col[0]) > 0 &&

@@ -48,7 +48,9 @@ struct loop {
 	const char *stream; /* cpu: the float of a row's first column that rows not of whole vectors stream to; or NULL */
 	const struct ix_atom *side; /* cpu, rows: `finish` has vectors along this variable of the rows, a block of which
 	                             * keeps what each reduced; NULL: it is written once a row */
-	int n_row;                  /* leading row variables that are not the lane */
+	const struct ix_atom
+		*inside; /* cpu, pointwise: rows of a short lane, all of which an item of a block does; or NULL */
+	int n_row;   /* leading row variables that are not the lane, nor `inside` */
 	struct pass pass[66];
 	int n_pass;
 	struct step step[64]; /* by reduction of the kernel */
