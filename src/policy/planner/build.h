@@ -23,6 +23,7 @@ enum {
 	PL_MAX_VALS = 65536,
 	PL_MAX_KERNELS = 1024,
 	PL_MAX_OUTS = 16,
+	PL_MAX_STORES = 64, /* of a kernel */
 	PL_MAX_SYMBOLS = 60 /* ww/planner_sizes.h */
 };
 

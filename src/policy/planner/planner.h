@@ -39,9 +39,9 @@ struct kern {
 	int n_ocol;                         /* the columns as the reductions count them, */
 	const struct ix *ocol[PL_MAX_RANK]; /* over col[], which may be fewer after merging */
 	int n_out;
-	struct val *out[PL_MAX_OUTS];
-	const struct ix *out_idx[PL_MAX_OUTS][PL_MAX_RANK]; /* over row and col */
-	int n_red;                                          /* K_ROW, in order of evaluation */
+	struct val *out[PL_MAX_STORES]; /* the same one several times: at indices whose elements share work */
+	const struct ix *out_idx[PL_MAX_STORES][PL_MAX_RANK]; /* over row and col */
+	int n_red;                                            /* K_ROW, in order of evaluation */
 	struct val *red[64];
 	const struct ix *red_idx[64][PL_MAX_RANK];
 	int red_stage[64];

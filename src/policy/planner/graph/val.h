@@ -58,9 +58,10 @@ struct val {
 	int nred;
 	struct anchor *anchor;
 	int anchor_out;
-	int last;                /* stored with dimension 1, the channels, as the innermost */
-	int force_root;          /* must be stored: a part of a split reduction, an operand of an anchor */
-	struct buf *root;        /* where it is stored, once it is */
+	int last;         /* stored with dimension 1, the channels, as the innermost */
+	int chain;        /* cpu: 1 + the dimension along which each element is computed of the one before; 0: none */
+	int force_root;   /* must be stored: a part of a split reduction, an operand of an anchor */
+	struct buf *root; /* where it is stored, once it is */
 	struct segment *segment; /* BUF: of the operators that PyTorch runs, which fill it; NULL: our own */
 	int scheduled;
 	int passes;         /* RED: loops over elements, each of another root or reduction, that need it */

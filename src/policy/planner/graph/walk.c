@@ -74,6 +74,17 @@ static const struct ix *map_one(struct pl *pl, const struct val *v, const struct
 	return out[0];
 }
 
+struct val *pl_taken(struct pl *pl, const struct val *v, const struct ix *const *idx)
+{
+	const struct ix *cond;
+	int64_t c;
+
+	if (v->kind != V_OP || v->op != OP_WHERE || v->arg[0]->kind != V_INDEX)
+		return NULL;
+	cond = map_one(pl, v->arg[0], v->arg[0]->index, idx);
+	return ix_is_const(cond, &c) && v->arg[c ? 1 : 2]->dt == v->dt ? v->arg[c ? 1 : 2] : NULL;
+}
+
 static const struct ix *const *columns_of(struct walk *w, const struct val *v)
 {
 	struct seen *s = w->column;
@@ -92,7 +103,8 @@ static const struct ix *const *columns_of(struct walk *w, const struct val *v)
 
 void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx)
 {
-	const struct ix *sub[PL_MAX_RANK];
+	const struct ix *sub[PL_MAX_RANK], *cond = NULL;
+	struct val *taken;
 
 	if (v->kind == V_CONST || seen_before(w, v, idx))
 		return;
@@ -106,13 +118,18 @@ void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx)
 	}
 	switch (v->kind) {
 	case V_OP:
-		for (int i = 0; i < v->n_arg; i++)
+		taken = pl_taken(w->pl, v, idx);
+		for (int i = 0; i < v->n_arg && !taken; i++)
 			pl_walk(w, v->arg[i], idx);
+		if (taken)
+			pl_walk(w, taken, idx);
 		break;
 	case V_INDEX: leaf_add(w, LEAF_INDEX, v, idx, map_one(w->pl, v, v->index, idx)); break;
 	case V_VIEW:
 		if (v->cond)
-			leaf_add(w, LEAF_INDEX, v, idx, map_one(w->pl, v, v->cond, idx));
+			leaf_add(w, LEAF_INDEX, v, idx, cond = map_one(w->pl, v, v->cond, idx));
+		if (cond && ix_is(cond, 0)) /* it is its fill */
+			break;
 		pl_map_index(w->pl, v, v->map, v->arg[0]->rank, idx, sub);
 		w->guards += v->cond != NULL;
 		pl_walk(w, v->arg[0], sub);

@@ -38,6 +38,9 @@ struct walk {
 void pl_walk_init(struct walk *w, struct pl *pl, struct val *self);
 /* Collect the leaves of v at idx: loads, index expressions, reductions, results of anchors and stops, each once. */
 void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx);
+/* The argument of v at idx where its condition, an expression of the index, is a constant there: of a WHERE the one
+ * that is taken; NULL: it is not known, or v is no WHERE. */
+struct val *pl_taken(struct pl *pl, const struct val *v, const struct ix *const *idx);
 /* out[0..n-1] = map[] of v with its placeholders replaced by idx. */
 void pl_map_index(struct pl *pl, const struct val *v, const struct ix *const *map, int n, const struct ix *const *idx,
 	const struct ix **out);

@@ -296,16 +296,40 @@ static struct val *beside(struct pl *pl, struct val **v, int n, int d)
 	return out;
 }
 
+/* Is `from` computed of `of` element by element? */
+static int reaches(struct val *from, const struct val *of, char *seen)
+{
+	if (from == of)
+		return 1;
+	if (seen[from->id] || from->root || from->force_root || (from->kind != V_OP && from->kind != V_VIEW))
+		return 0;
+	seen[from->id] = 1;
+	for (int i = 0; i < from->n_arg; i++)
+		if (reaches(from->arg[i], of, seen))
+			return 1;
+	return 0;
+}
+
+/* Pieces of one element each, the last computed of the first (a recurrence that is written out)? */
+static int is_chain(struct pl *pl, struct val **v, int n, int d)
+{
+	for (int i = 0; i < n; i++)
+		if (!ix_is(v[i]->size[d], 1) || v[i]->kind != V_VIEW || v[i]->arg[0]->kind != V_OP)
+			return 0;
+	return reaches(v[n - 1], v[0]->arg[0], pl_alloc(pl, (size_t)pl->n_val));
+}
+
 /* Few pieces become an expression in their readers.  Of many, every reader would test each piece again, so they are
- * stored, at most 16 by one kernel. */
+ * stored, at most 16 by one kernel; on the cpu more of those that share their work (pl_unroll()). */
 struct val *pl_cat(struct pl *pl, struct val **v, int n, int d)
 {
 	enum { FEW = 4, PIECES = 16 };
 	struct val *all, **part;
-	int k = 0;
+	int k = 0, chain = pl->target == WW_TARGET_CPU && n > FEW && n <= PL_MAX_STORES && is_chain(pl, v, n, d);
 
-	if (n <= PIECES) {
+	if (n <= PIECES || chain) {
 		all = beside(pl, v, n, d);
+		all->chain = chain ? d + 1 : 0;
 		if (n > FEW)
 			pl_make_root(pl, all);
 		return all;

@@ -617,6 +617,8 @@ static struct etext guarded(struct expr *e, struct val *v, const struct ix *cons
 	pl_map_index(e->pl, v, &v->cond, 1, idx, &cond);
 	if (ix_is(cond, 1))
 		return pl_expr(e, v->arg[0], sub);
+	if (ix_is(cond, 0))
+		return t.t = pl_literal(e->pl, v->dt, v->fill, (int64_t)v->fill), t;
 	level = at_level(e, max_level(e, idx, v->rank, level_of(e, cond)));
 	if (e->vec && pl_has_lane(e, cond))
 		return masked(e, v, cond, sub, level);
@@ -869,7 +871,11 @@ static struct etext written(struct expr *e, struct val *v, const struct ix *cons
 		return e->vec && e->need_scalar && !failed && has_lanes(v) ? loaded_by_lanes(e, v, idx) : t;
 	}
 	switch (v->kind) {
-	case V_OP: t = is_branch(e, v, idx) ? branch(e, v, idx) : operation(e, v, idx); break;
+	case V_OP:
+		t = pl_taken(e->pl, v, idx) ? pl_expr(e, pl_taken(e->pl, v, idx), idx)
+			: is_branch(e, v, idx)  ? branch(e, v, idx)
+									: operation(e, v, idx);
+		break;
 	case V_INDEX: t = indexed(e, v, idx); break;
 	case V_GATHER: t = gathered(e, v, idx); break;
 	case V_RED: t = reduction(e, v, idx); break;

@@ -231,3 +231,67 @@ void pl_split_lane(struct pl *pl, struct kern *k)
 			d = NULL;
 	} while (d);
 }
+
+/* ---- Elements that share work ------------------------------------------------------------------------------------ */
+
+static int add_operation(void *ctx, struct val *v, const struct ix *const *idx)
+{
+	(void)idx;
+	*(int *)ctx += v->kind == V_OP && v->op != OP_WHERE;
+	return 0;
+}
+
+/* Operations and loads of k's result at element c of axis v, but for those that `w` has met. */
+static int work_at(struct pl *pl, struct kern *k, struct walk *w, const struct ix_atom *v, int64_t c)
+{
+	const struct ix *idx[PL_MAX_RANK], *at = ix_const(pl, c);
+	struct leaf **tail = w->tail;
+	int work = 0;
+
+	for (int d = 0; d < k->out[0]->rank; d++)
+		idx[d] = ix_subst(pl, k->out_idx[0][d], &v, &at, 1);
+	w->stop = add_operation;
+	w->stop_ctx = &work;
+	pl_walk(w, k->out[0], idx);
+	for (struct leaf *l = *tail; l; l = l->next)
+		work += l->kind == LEAF_LOAD;
+	return work;
+}
+
+/* Do n elements along v, computed one by one, do twice the work that they do together? */
+static int shares_work(struct pl *pl, struct kern *k, const struct ix_atom *v, int64_t n)
+{
+	struct walk all, one;
+	int64_t together = 0, apart = 0;
+
+	pl_walk_init(&all, pl, k->out[0]);
+	for (int64_t c = 0; c < n; c++) {
+		together += work_at(pl, k, &all, v, c);
+		pl_walk_init(&one, pl, k->out[0]);
+		apart += work_at(pl, k, &one, v, c);
+	}
+	return apart >= 2 * together;
+}
+
+void pl_unroll(struct pl *pl, struct kern *k)
+{
+	const struct val *out = k->out[0];
+	const struct ix_atom *v = out->chain ? ix_as_var(k->out_idx[0][out->chain - 1]) : NULL;
+	int64_t n = 0;
+	int at = 0;
+
+	if (!v || k->n_row < 2 || !ix_is_const(v->b, &n) || n > PL_MAX_STORES || !shares_work(pl, k, v, n))
+		return;
+	while (k->row[at] != v)
+		at++;
+	for (int64_t c = n - 1; c >= 0; c--) {
+		const struct ix *e = ix_const(pl, c);
+
+		k->out[c] = k->out[0];
+		for (int d = 0; d < out->rank; d++)
+			k->out_idx[c][d] = ix_subst(pl, k->out_idx[0][d], &v, &e, 1);
+	}
+	k->n_out = (int)n;
+	k->n_row--;
+	memmove(&k->row[at], &k->row[at + 1], (size_t)(k->n_row - at) * sizeof(*k->row));
+}

@@ -833,6 +833,8 @@ static void row_kernel(struct pl *pl, struct val *v)
 		point_space(pl, k, v, idx);
 		memcpy(k->out_idx[0], idx, (size_t)v->rank * sizeof(*idx));
 	}
+	if (pl->target == WW_TARGET_CPU && k->kind == K_POINT)
+		pl_unroll(pl, k);
 	if (pl->target == WW_TARGET_CPU)
 		order_as_stored(pl, k);
 	pl_merge_axes(pl, k);

@@ -18,6 +18,9 @@ void pl_subst_kern(struct pl *pl, struct kern *k, const struct ix_atom *const *v
 void pl_join_siblings(struct pl *pl);
 /* Make one axis of neighbours that every access of k walks through as one. */
 void pl_merge_axes(struct pl *pl, struct kern *k);
+/* Where elements along an axis are computed of each other (val.chain: the states of a recurrence that is written out,
+ * stacked): leave the axis out, and store all of them at each place. */
+void pl_unroll(struct pl *pl, struct kern *k);
 /* Where offsets have quotients and remainders of the last row (windows that were unfolded, axes that were joined behind
  * a transposition), by sizes of half a vector and more: make two axes of it. */
 void pl_split_lane(struct pl *pl, struct kern *k);

@@ -169,7 +169,7 @@ static int join(struct pl *pl, struct kern *a, const struct kern *b)
 	struct kern mine;
 	int after;
 
-	if (a->n_red + b->n_red > (int)WW_ARRAY_LEN(a->red) || a->n_out + b->n_out > PL_MAX_OUTS || !is_candidate(a) ||
+	if (a->n_red + b->n_red > (int)WW_ARRAY_LEN(a->red) || a->n_out + b->n_out > PL_MAX_STORES || !is_candidate(a) ||
 		!is_candidate(b) || !take_variables(pl, a, b, &mine) || !joins(pl, a, &mine, &after))
 		return 0;
 	for (int c = 0; c < a->n_ocol || c < mine.n_ocol; c++)
