@@ -565,7 +565,7 @@ static void test_which_models_propose(void **state)
 	model_prompt = "compact";
 	m->ops->free(m);
 	assert_int_equal(ww_policy_open(&(struct ww_policy_opts){ .spec = "planner+" }, &p, &err), WW_ERR_USAGE);
-	assert_non_null(strstr(err.msg, "planner+MODEL"));
+	assert_non_null(strstr(err.msg, "planner+DIR"));
 	assert_int_equal(ww_policy_open(&(struct ww_policy_opts){ .spec = "planner+nonesuch" }, &p, &err), WW_ERR_USAGE);
 	assert_non_null(strstr(err.msg, "nonesuch"));
 	talk_release(&t);
