@@ -357,6 +357,33 @@ static void test_gather(void **state)
 	CHECK_GATHER(later)
 }
 
+/* The same of windows side by side, each element of theirs: memory ends with the last window. */
+#define CHECK_WINDOW(stride, width) \
+	for (int n = 1; n <= WW_VL; n++) { \
+		float *p = test_floats((n - 1) * (stride) + (width), 1); \
+		WW_UNROLL(8) \
+		for (int at = 0; at < (width); at++) { \
+			const ww_vf v = ww_vf_window(p, stride, at, width, n); \
+			for (int i = 0; i < WW_VL; i++) \
+				assert_true(v[i] == (i < n ? p[i * (stride) + at] : 0.0f)); \
+		} \
+		free(p); \
+	}
+
+static void test_window(void **state)
+{
+	(void)state;
+	CHECK_WINDOW(2, 2)
+	CHECK_WINDOW(2, 3)
+	CHECK_WINDOW(3, 2)
+	CHECK_WINDOW(5, 5)
+	CHECK_WINDOW(2, 8)
+	CHECK_WINDOW(8, 8)
+	CHECK_WINDOW(8, 3)
+	CHECK_WINDOW(9, 2)
+	CHECK_WINDOW(1, 4)
+}
+
 /* Elements at any places, of 16 bits from addresses that are a multiple of 4 and from others. */
 static void test_load_at(void **state)
 {
@@ -418,7 +445,8 @@ int main(void)
 		cmocka_unit_test(test_gamma), cmocka_unit_test(test_trigonometry), cmocka_unit_test(test_activations),
 		cmocka_unit_test(test_edges), cmocka_unit_test(test_edges_as_libm), cmocka_unit_test(test_two_arguments),
 		cmocka_unit_test(test_pow), cmocka_unit_test(test_half_precision), cmocka_unit_test(test_half_vectors),
-		cmocka_unit_test(test_gather), cmocka_unit_test(test_load_at), cmocka_unit_test(test_planner_scalars) };
+		cmocka_unit_test(test_gather), cmocka_unit_test(test_window), cmocka_unit_test(test_load_at),
+		cmocka_unit_test(test_planner_scalars) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

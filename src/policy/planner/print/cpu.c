@@ -155,8 +155,9 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 
 	ww_str_adds(s, p->row);
 	for (int i = 0; i < loops; i++)
-		ww_str_addf(s, "for (ix_t %s = 0; %s < %s; %s++) {\n", k->col[i]->name, k->col[i]->name,
-			ix_text(pl, k->col[i]->b), k->col[i]->name);
+		ww_str_addf(s, "%sfor (ix_t %s = 0; %s < %s; %s++) {\n",
+			l->along == ROWS && i == loops - 1 && pl_unrolls(k->col[i]->b) ? "WW_UNROLL(8)\n" : "", k->col[i]->name,
+			k->col[i]->name, ix_text(pl, k->col[i]->b), k->col[i]->name);
 	if (l->along == COLUMNS) {
 		ww_str_addf(s, "ix_t c%d = 0;\n", c);
 		if (l->stream && c == k->n_stage)

@@ -377,6 +377,49 @@ static const char *load_places(struct expr *e, struct buf *b, const struct ix *o
 				  : NULL;
 }
 
+enum { WINDOW = 8 };
+
+int pl_unrolls(const struct ix *extent)
+{
+	int64_t n;
+
+	return ix_is_const(extent, &n) && n > 1 && n <= WINDOW;
+}
+
+/* The variable of a loop over few neighbours, each a step of `coef` from lane to lane: what a window has side by side.
+ */
+static const struct ix_atom *within_window(struct expr *e, const struct ix *off, const struct ix *coef)
+{
+	const struct ix *step, *rest;
+	int64_t n;
+
+	if (e->mask || !ix_is_const(coef, &n) || n < 2 || n > WINDOW)
+		return NULL;
+	for (int i = 0; i < off->n; i++) {
+		const struct ix_atom *v = off->m[i].n == 1 ? off->m[i].atom[0] : NULL;
+		int is_row = !v || v->kind != IX_VAR || v == e->lane;
+
+		for (int d = 0; d < e->k->n_row && !is_row; d++)
+			is_row = e->k->row[d] == v;
+		if (!is_row && pl_unrolls(v->b) && ix_affine(e->pl, off, v, &step, &rest) && ix_is(step, 1))
+			return v;
+	}
+	return NULL;
+}
+
+/* Element v of each lane's window, whose first one `off` has it at. */
+static void emit_window(
+	struct expr *e, struct buf *b, const struct ix *off, const struct ix *coef, const struct ix_atom *v, struct etext t)
+{
+	const struct ix *zero = ix_const(e->pl, 0);
+	const char *at = pl_fmt(e->pl, "%s + %s", b->name, ix_text(e->pl, ix_subst(e->pl, off, &v, &zero, 1)));
+
+	if (first_pass(e, b, off))
+		emit(e, t.level, "if (%s == 0)\n\tww_prefetch_ahead(%s, %s);", v->name, at, ix_text(e->pl, coef));
+	emit(e, t.level, "const ww_vf %s = ww_vf_window(%s, %s, %s, %s, n);", t.t, at, ix_text(e->pl, coef), v->name,
+		ix_text(e->pl, v->b));
+}
+
 static struct etext load(struct expr *e, struct buf *b, const struct ix *const *idx)
 {
 	struct pl *pl = e->pl;
@@ -426,6 +469,8 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 				b->dt == WW_BOOL ? "const ww_vm %s = ww_vf_ne(ww_vf_load%s(%s, n), ww_vf_zero());"
 								 : "const ww_vf %s = ww_vf_load%s(%s, n);",
 				t.t, first_pass(e, b, off) ? "_ahead" : suffix, at);
+		else if (within_window(e, off, coef))
+			emit_window(e, b, off, coef, within_window(e, off, coef), t);
 		else
 			emit(e, t.level, "const ww_vf %s = ww_vf_gather%s(%s, %s, n);", t.t,
 				ix_num(coef) >= 2 && ix_num(coef) <= 8 && first_pass(e, b, off) ? "_ahead" : "", at, ix_text(pl, coef));
@@ -750,6 +795,8 @@ static struct etext reduction(struct expr *e, struct val *v, const struct ix *co
 
 		((struct ix_atom *)(uintptr_t)x->m[0].atom[0])->value = level;
 		sub[d] = x;
+		if (e->vec && pl_unrolls(a->size[d]))
+			emit(e, level, "WW_UNROLL(8)");
 		emit(e, level, "for (ix_t %s = 0; %s < %s; %s++) {", ix_text(e->pl, x), ix_text(e->pl, x),
 			ix_text(e->pl, a->size[d]), ix_text(e->pl, x));
 		e->scope++;

@@ -67,6 +67,8 @@ const char *pl_cond_text(struct pl *pl, const struct ix *x);
 int pl_is_size(struct pl *pl, const struct ix_atom *a);
 /* The first lane for which a comparison changes, less the first lane; NULL: it is not one of the lane with a size. */
 const struct ix *pl_lane_bound(struct pl *pl, const struct ix_atom *compared, const struct ix_atom *lane);
+/* cpu: is a loop over so many, next to the lane, unrolled, so that its windows share loads? */
+int pl_unrolls(const struct ix *extent);
 /* v at idx has been computed: its text. */
 void pl_expr_known(struct expr *e, const struct val *v, const struct ix *const *idx, struct etext t);
 /* Forget what was computed inside the column loop. */

@@ -266,7 +266,34 @@ WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n)
 WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n) { return ww_vf_gather_any(p, stride, n); }
 #endif
 
-/* The same for what is walked once and comes from DRAM; a stride of at most 8. */
+/* p[at], p[at + stride], ...; other lanes 0: element `at` of each of n windows of `width`, all of which may be read.
+ * With both and the stride constants, at most 8, and `at` one after unrolling, the elements of windows share their
+ * loads. */
+WW_FN ww_vf ww_vf_window(const float *p, long long stride, long long at, long long width, int n)
+{
+#if defined(WW_AVX512)
+	const long long all = (n - 1) * stride + width;
+	ww_vf v = ww_vf_zero();
+
+	if (!__builtin_constant_p(stride) || !__builtin_constant_p(width) || stride < 2 || stride > 8 || width > 8)
+		return ww_vf_gather(p + at, stride, n);
+	WW_UNROLL(9)
+	for (long long j = 0; j < 9 * WW_VL; j += WW_VL) {
+		const long long from = j > at ? (j - at + stride - 1) / stride : 0;
+		const __m512i pick = (__m512i)(ww_vi_iota() * ww_vi_set((int)stride) + ww_vi_set((int)(at - j)));
+
+		if (j <= (WW_VL - 1) * stride + width - 1 && j < all)
+			v = (ww_vf)_mm512_mask_permutexvar_ps(
+				(__m512)v, (ww_vm)(0xffffu << from), pick, (__m512)ww_vf_load(p + j, (int)ww_min_ll(all - j, WW_VL)));
+	}
+	return n < WW_VL ? ww_vf_sel(ww_vm_first(n), v, ww_vf_zero()) : v;
+#else
+	(void)width;
+	return ww_vf_gather(p + at, stride, n);
+#endif
+}
+
+/* ww_vf_gather() for what is walked once and comes from DRAM; a stride of at most 8. */
 WW_FN ww_vf ww_vf_gather_ahead(const float *p, long long stride, int n)
 {
 	ww_prefetch_ahead(p, WW_CDIV(stride * WW_VB, 64));
