@@ -147,6 +147,8 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 		rc = ww_recipe_file_fill(&f, NULL, r, &err);
 	if (rc == WW_OK)
 		rc = ww_recipe_file_check(&f, r->stage, &err);
+	if (rc == WW_OK)
+		rc = ww_recipe_file_fill_section(&f, r, &err);
 	if (rc == WW_OK && ww_stage_of(r->stage) == WW_STAGE_PIPELINE) {
 		rc = ww_pipeline_run(&f, r, run_stage, &hooks, &result, &err);
 	} else if (rc == WW_OK) {

@@ -138,15 +138,22 @@ static enum ww_rc check_key(const struct ww_recipe_file *f, const char *stage, c
 	return ww_err_set(err, WW_ERR_USAGE, "no stage of this pipeline reads \"%s\"; remove it", key);
 }
 
+/* Does the command line ask for one stage of a file that is a pipeline's? */
+static int is_one_section(const struct ww_recipe_file *f, const char *stage)
+{
+	return ww_stage_of(stage) != WW_STAGE_PIPELINE &&
+		ww_stage_of(ww_json_str(f->keys, "stage", stage)) == WW_STAGE_PIPELINE;
+}
+
 enum ww_rc ww_recipe_file_check(const struct ww_recipe_file *f, const char *stage, struct ww_err *err)
 {
-	const char *key;
+	const char *key, *top = is_one_section(f, stage) ? ww_json_str(f->keys, "stage", stage) : stage;
 	json_t *v;
 	json_object_foreach(f->keys, key, v) {
-		if (ww_recipe_is_section(key, v) && ww_stage_of(stage) != WW_STAGE_PIPELINE)
+		if (ww_recipe_is_section(key, v) && ww_stage_of(top) != WW_STAGE_PIPELINE)
 			return ww_err_set(err, WW_ERR_USAGE, "%s: a section (%s) needs stage: pipeline", f->path, key);
 		if (!json_is_null(v) && !ww_recipe_is_section(key, v))
-			WW_CHECK(check_key(f, stage, key, err));
+			WW_CHECK(check_key(f, top, key, err));
 	}
 	for (int i = 0; i < f->n_words; i++) {
 		char name[64];
@@ -176,6 +183,27 @@ enum ww_rc ww_recipe_file_fill(struct ww_recipe_file *f, const char *section, st
 			WW_CHECK(set_key(f, r, key, v, err));
 		}
 	return ww_opt_parse_over(f->cmd, f->n_words, f->words, r, &rest, err);
+}
+
+static int names_output(const struct ww_recipe_file *f)
+{
+	for (int i = 0; i < f->n_words; i++)
+		if (!strncmp(f->words[i], "--output", strlen("--output")) || !strncmp(f->words[i], "-o", strlen("-o")))
+			return 1;
+	return 0;
+}
+
+enum ww_rc ww_recipe_file_fill_section(struct ww_recipe_file *f, struct ww_recipe *r, struct ww_err *err)
+{
+	const char *section = r->stage;
+	if (!is_one_section(f, section))
+		return WW_OK;
+	if (!json_is_object(json_object_get(f->keys, section)))
+		return ww_err_set(err, WW_ERR_USAGE, "%s has no section %s", f->path, section);
+	if (!names_output(f))
+		return ww_err_set(err, WW_ERR_USAGE,
+			"--stage %s of a pipeline needs --output DIR of its own; without --stage the pipeline goes on", section);
+	return ww_recipe_file_fill(f, section, r, err);
 }
 
 json_t *ww_recipe_values(const struct ww_recipe *r)

@@ -26,6 +26,9 @@ int ww_recipe_is_section(const char *key, const json_t *v);
  * *r borrows texts of *f.  WW_ERR_USAGE: a key is unknown or the stage does not read it, or a value is not valid. */
 enum ww_rc ww_recipe_file_fill(
 	struct ww_recipe_file *f, const char *section, struct ww_recipe *r, struct ww_err *err) WW_MUST_CHECK;
+/* Where r->stage is one stage and the file a pipeline's: fill in that section's values too, for it alone. WW_ERR_USAGE:
+ * there is no such section, or the command line names no directory of its own. */
+enum ww_rc ww_recipe_file_fill_section(struct ww_recipe_file *f, struct ww_recipe *r, struct ww_err *err) WW_MUST_CHECK;
 /* WW_ERR_USAGE where a key outside of sections, or of the command line, has no effect on the stage. */
 enum ww_rc ww_recipe_file_check(const struct ww_recipe_file *f, const char *stage, struct ww_err *err) WW_MUST_CHECK;
 /* All options with their values, as a run keeps them; a new reference. */

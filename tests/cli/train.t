@@ -266,6 +266,8 @@ with open("pipe/sft/run.json") as f:
     ok(json.load(f)["recipe"]["model"] == "pipe/pretrain/model", "each goes on from the model of the one before")
 code, out, err = train("pipe.yaml")
 ok(code == 0 and "stage sft is complete" in err, "stages that have ended are not opened again", err)
+code, out, err = train("pipe.yaml", "--stage", "sft", "--output", "alone", "--model", "pipe/pretrain/model")
+ok(code == 0 and state_of("alone") == state_of("pipe/sft"), "a section alone does what it does in the pipeline", err)
 p = subprocess.Popen([WW, "train", pipeline("piped")], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 while p.poll() is None and lines_of("piped/sft") < 2:
     time.sleep(0.005)
@@ -341,6 +343,10 @@ refused("on the command line, too", "only in pretrain, sft", recipe("bad13", con
 refused("a section's key that its stage does not read is refused", "only in ppo, value",
         pipeline("pipe1", ", gamma: 1"))
 refused("so is one above the sections that no section reads", "no stage of this pipeline", "pipe.yaml", "--gamma", "1")
+refused("a section alone needs a directory of its own", "needs --output DIR", "pipe.yaml", "--stage", "sft")
+refused("and must be there", "pipe.yaml has no section rft", "pipe.yaml", "--stage", "rft", "--output", "none")
+refused("and is told of a key that it does not read", "only in ppo, value, agentic", "pipe.yaml", "--stage", "sft",
+        "--output", "none", "--gamma", "1")
 refused("so is a wrong value", "cosine", recipe("bad2", schedule="cosin"))
 refused("so is text that is no YAML", "bad3.yaml:2: not YAML", text_recipe("bad3.yaml", "lr: [1\n"))
 code, out, err = train(text_recipe("bad16.yaml", ""))
