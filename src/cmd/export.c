@@ -4,6 +4,7 @@
 #include "cmd/cmd.h"
 #include "cmd/judging.h"
 #include "cmd/progress.h"
+#include "agent/rundir.h"
 
 #include "base/fs.h"
 #include "base/json.h"
@@ -46,6 +47,10 @@ static enum ww_rc find_parts(
 			"there is no directory %s; give what `optimize -o DIR` left, or one with kernels.* and plan.c and --task TASK.py",
 			dir);
 	WW_CHECK(ww_fs_join(solution_dir, dir, "solution", err));
+	if (!ww_fs_is_dir(solution_dir) && ww_rundir_is_one(dir))
+		return ww_err_set(err, WW_ERR_USAGE,
+			"%s holds a run of `optimize` that found no correct solution; `warpwright episode show %s` says why", dir,
+			dir);
 	if (!ww_fs_is_dir(solution_dir))
 		snprintf(solution_dir, PATH_MAX, "%s", dir);
 	if (task_option) {

@@ -171,7 +171,8 @@ void ww_summary_text(const struct ww_summary *s, struct ww_str *out)
 			ww_explain_text(s->explained, out);
 	} else {
 		const char *why = why_ended(r), *refusal = s->last_refusal ? s->last_refusal : "";
-		ww_str_addf(out, "\n  no correct solution was found%s%s\n", why ? ": " : "", why ? why : "");
+		ww_str_addf(out, "\n  no correct solution was found%s%s%s\n", s->interrupted ? " before the interruption" : "",
+			why ? ": " : "", why ? why : "");
 		if (s->last_text && *s->last_text) {
 			ww_str_addf(out, "  the policy's last words: ");
 			ww_str_add_bounded(out, s->last_text, strlen(s->last_text), 1000);

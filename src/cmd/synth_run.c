@@ -85,7 +85,7 @@ static void show(void *ctx, const struct ww_synth_progress *p)
 {
 	struct shown *s = ctx;
 	int live = ww_progress_is_live(s->progress);
-	if (s->at_ns && ww_seconds_since(s->at_ns) < (live ? 0.2 : PLAIN_S))
+	if (!p->tried || (s->at_ns && ww_seconds_since(s->at_ns) < (live ? 0.2 : PLAIN_S)))
 		return;
 	s->at_ns = ww_now_ns();
 	int64_t now = p->tried - p->tried_before;

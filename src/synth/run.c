@@ -489,6 +489,23 @@ static void release(struct run *r)
 	pthread_mutex_destroy(&r->lock);
 }
 
+/* Without a journal this would be a new run, whose files take the places of these. */
+static enum ww_rc check_dir(const char *dir, struct ww_err *err)
+{
+	static const char *const names[] = { "journal.jsonl", "tasks.jsonl.zst", "tasks.parquet", "rejected.jsonl",
+		"timings.jsonl", "run.json" };
+	char path[PATH_MAX];
+	for (size_t i = 0; i < WW_ARRAY_LEN(names); i++) {
+		WW_CHECK(ww_fs_join(path, dir, names[i], err));
+		if (ww_fs_is_file(path))
+			return i ? ww_err_set(err, WW_ERR_USAGE,
+						   "%s has no journal.jsonl to go on from, and its %s would be replaced; choose another -o",
+						   dir, names[i])
+					 : WW_OK;
+	}
+	return WW_OK;
+}
+
 enum ww_rc ww_synth_run(const struct ww_synth_run_opts *o, json_t **summary, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
@@ -513,6 +530,7 @@ enum ww_rc ww_synth_run(const struct ww_synth_run_opts *o, json_t **summary, str
 	WW_TRY(read_timings(&r, err));
 	if (o->policy)
 		WW_TRY(ww_synth_writer_open(&r.first, o->policy, err));
+	WW_TRY(check_dir(o->dir, err));
 	WW_TRY(ww_journal_open(&r.journal, o->dir, what, from_journal, &r, err));
 	WW_TRY(check_format(&r, err));
 	WW_TRY(ww_synth_apart_from(r.apart, o->dir, o->against, o->n_against, o->interrupted, err));

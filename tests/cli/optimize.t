@@ -80,6 +80,8 @@ put("lost/episode.jsonl", "".join(json.dumps(line) + "\n" for line in [*lines[:w
 code, out, err = run(command(same, os.path.join(TMP, "lost"), *replay))
 ok(code == 1 and "no correct solution was found" in out and "the judge's last words: mismatch: output 0" in out,
    "where no solution is correct the summary says what the judge said of the last", out + err)
+p = subprocess.run([WW, "export", os.path.join(TMP, "lost")], capture_output=True, text=True, timeout=60)
+ok(p.returncode == 2 and "found no correct solution" in p.stderr, "and there is nothing to export", p.stderr)
 
 # ---- Bad input
 

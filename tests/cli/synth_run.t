@@ -159,6 +159,13 @@ ok(killed >= 10 and last.returncode == 1 and all(read("whole", n) == read("kille
    f"killed {killed} times, and with other --jobs: the same bytes", last.stderr)
 other = run("killed", count=COUNT)
 ok(other.returncode == 2 and "another count" in other.stderr, "a directory of another run is refused", other.stderr)
+os.mkdir(os.path.join(top, "foreign"))
+with open(os.path.join(top, "foreign", "tasks.jsonl.zst"), "w") as f:
+    f.write("of somebody")
+other = run("foreign", *slow)
+ok(other.returncode == 2 and "its tasks.jsonl.zst would be replaced" in other.stderr
+   and os.listdir(os.path.join(top, "foreign")) == ["tasks.jsonl.zst"], "so is one whose set would be replaced",
+   other.stderr)
 if ALL:
     # A directory of tasks to keep apart from: its tasks are known by their graphs, also where they lie in files.
     os.mkdir(os.path.join(top, "suite"))
