@@ -42,6 +42,7 @@ struct visit {
 	FILE *to;
 	struct ww_held_out *held;
 	int64_t found, written, left_out, held_out; /* held_out: of these left out for their task */
+	int64_t unreadable;
 };
 
 static enum ww_rc visit_file(struct visit *w, const char *path, struct ww_err *err)
@@ -52,15 +53,33 @@ static enum ww_rc visit_file(struct visit *w, const char *path, struct ww_err *e
 	return w->each(w, path, &e, err);
 }
 
-static enum ww_rc visit_found(void *w, const char *path, struct ww_err *err)
+/* Below a directory a damaged file is named and passed over: one of thousands does not end the command. */
+static enum ww_rc visit_found(void *ctx, const char *path, struct ww_err *err)
 {
-	return strcmp(strrchr(path, '/'), "/episode.jsonl") ? WW_OK : visit_file(w, path, err);
+	struct visit *w = ctx;
+	WW_AUTO(ww_episode_release) struct ww_episode e = { 0 };
+	struct ww_err damage = WW_ERR_INIT;
+	if (strcmp(strrchr(path, '/'), "/episode.jsonl"))
+		return WW_OK;
+	enum ww_rc rc = (enum ww_rc)ww_episode_read(path, &e, &damage);
+	if (rc == WW_ERR_USAGE || rc == WW_ERR_PROTOCOL) {
+		w->unreadable++;
+		ww_err_wrap(&damage, "passed over");
+		(void)ww_cmd_say(&damage);
+		return WW_OK;
+	}
+	if (rc != WW_OK)
+		return ww_err_set(err, rc, "%s", damage.msg);
+	w->found++;
+	return w->each(w, path, &e, err);
 }
 
 static enum ww_rc visit_all(struct visit *w, char **paths, int n, struct ww_err *err)
 {
 	for (int i = 0; i < n; i++)
 		WW_CHECK(ww_fs_is_dir(paths[i]) ? ww_fs_walk(paths[i], visit_found, w, err) : visit_file(w, paths[i], err));
+	if (!w->found && w->unreadable)
+		return ww_err_set(err, WW_ERR_USAGE, "no episode below %s can be read", paths[0]);
 	if (!w->found)
 		return ww_err_set(err, WW_ERR_USAGE, "no episode.jsonl below %s; name the output of a run", paths[0]);
 	return WW_OK;

@@ -283,6 +283,20 @@ for name, args in (("no such file", ("show", "/nonexistent")), ("more than one",
     ok(code == 2 and not out and err.count("\n") == 1, f"{name}: one line, exit code 2", f"{code} {err}")
 with open(one, encoding="utf-8") as f:
     text = f.read()
+# One damaged file of many is named and passed over; named itself it is an error, and so is a folder of nothing else.
+kept = run("stats", TMP)
+damaged = os.path.join(TMP, "damaged", "episode.jsonl")
+os.mkdir(os.path.dirname(damaged))
+with open(damaged, "w", encoding="utf-8") as f:
+    f.write('{"type":"header","version":1,"task":\n{}\n')
+code, out, err = run("stats", TMP)
+ok(kept[0] == 0 and (code, out) == kept[:2] and f"passed over: {damaged}" in err and err.count("\n") == 1,
+   "a damaged episode does not end the count of the others", (kept, code, out, err))
+whole = os.path.join(TMP, "whole.jsonl")
+code, out, err = run("export", TMP, "-o", whole)
+ok(code == 0 and os.path.getsize(whole) > 0 and "passed over" in err, "nor their export", err)
+ok(run("stats", damaged)[0] == 2 and "can be read" in run("export", os.path.dirname(damaged))[2],
+   "where there is nothing else it is an error")
 cut = os.path.join(TMP, "cut.jsonl")
 with open(cut, "w", encoding="utf-8") as f:
     f.write(text[:-40])
