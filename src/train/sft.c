@@ -112,6 +112,9 @@ static enum ww_rc open_data(struct sft *s, struct ww_err *err)
 												: WW_OK;
 	if (rc == WW_OK && dir)
 		rc = ww_fs_join(s->tokenizer_dir, dir, "tokenizer.json", err);
+	if (rc == WW_OK && o->tokenizer && !ww_fs_is_file(s->tokenizer_dir))
+		rc = ww_err_set(err, WW_ERR_USAGE,
+			"tokenizer: there is no %s; `warpwright model tokenizer %s --data PATHS` makes one", s->tokenizer_dir, dir);
 	if (rc == WW_OK && dir && (o->tokenizer || ww_fs_is_file(s->tokenizer_dir)))
 		rc = ww_tok_open(s->tokenizer_dir, &tok, err);
 	if (rc == WW_OK && tok && ww_tok_size(tok) > s->config.vocab_size)

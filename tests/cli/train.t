@@ -285,6 +285,14 @@ for name in sorted(os.listdir(os.path.join(ROOT, "recipes"))):
     ok(code in (2, 3)
    and not re.search("no effect|no stage|has no option|must be|needs a", err), f"recipes/{name}", err)
 
+# The one that learns this repository's text can read all that it names, and its page names the same.
+with open(os.path.join(ROOT, "recipes/warpwright-12m.yaml"), encoding="utf-8") as f:
+    own = re.search(r"^data: \[(.*)\]$", f.read(), re.M).group(1).replace(" ", "")
+p = subprocess.run([WW, "model", "tokenizer", os.path.join(tmp, "own"), "--data", own, "--vocabulary", "300"], cwd=ROOT,
+                   capture_output=True, text=True, timeout=120, check=False)
+with open(os.path.join(ROOT, "docs/train.md"), encoding="utf-8") as f:
+    ok(p.returncode == 0 and f"--data {own}\n" in f.read(), "a tokenizer is made of this repository's text", p.stderr)
+
 # ---- a stage that takes over 2 s is named
 if ALL and os.path.exists(os.path.join(ROOT, ".venv/bin/python")):
     with open("slow.jsonl", "w") as f:
@@ -364,6 +372,8 @@ refused("tasks and data together are refused", "both tasks and data",
         recipe("bad18", **{**dict.fromkeys(BASE), "stage": "rft", "model": "m", "tasks": "t.py", "data": "e"}))
 refused("a model that is not there is refused by its key", "model: cannot open nowhere/config.json",
         recipe("bad19", config=None, model="nowhere"))
+refused("a tokenizer that is not there is refused with the command that makes one",
+        "there is no none/tokenizer.json; `warpwright model tokenizer none --data PATHS`", recipe("bad17", tokenizer="none"))
 refused("no data is refused", "data", recipe("bad7", data=None))
 refused("model and config together are refused", "either", recipe("bad8", model="whole/model"))
 refused("sequences beyond the context are refused", "256 positions", recipe("bad9", sequence=300))
