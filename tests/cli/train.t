@@ -373,7 +373,8 @@ refused("tasks and data together are refused", "both tasks and data",
 refused("a model that is not there is refused by its key", "model: cannot open nowhere/config.json",
         recipe("bad19", config=None, model="nowhere"))
 refused("a tokenizer that is not there is refused with the command that makes one",
-        "there is no none/tokenizer.json; `warpwright model tokenizer none --data PATHS`", recipe("bad17", tokenizer="none"))
+        "there is no none/tokenizer.json; `warpwright model tokenizer none --data PATHS`",
+        recipe("bad17", tokenizer="none"))
 refused("no data is refused", "data", recipe("bad7", data=None))
 refused("model and config together are refused", "either", recipe("bad8", model="whole/model"))
 refused("sequences beyond the context are refused", "256 positions", recipe("bad9", sequence=300))
