@@ -308,7 +308,7 @@ out:
 	if (b->work == WW_WORK_BOTH && v->algebraic)
 		v->library_only |= work_of(t, b->image, 1) == WW_WORK_LIBRARY;
 	if (rc == WW_OK && v->correct && depth >= WW_JUDGE_DECIDE && b->work == WW_WORK_BOTH && !v->library_only &&
-		(!v->partial || s.all.calls))
+		(!v->partial || s.all.n))
 		rc = ww_judge_without_launches(&s, &v->library_only, err);
 	v->library_fused = v->correct && !v->library_only && (b->form ? v->aten_ops[0] != 0 : b->work == WW_WORK_BOTH);
 	ww_str_adds(diag, s.diag.p);

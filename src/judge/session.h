@@ -25,18 +25,19 @@ struct ww_session {
 	const struct ww_compiled *binary;
 	struct ww_verdict *v;
 	struct ww_str diag;
-	double limit_s;              /* of one run */
-	int calls, contradicted;     /* timed ones; those whose events the host's clock contradicts (ww_run_result) */
-	struct ww_recent used_s;     /* cpu: processor time of the timed calls */
-	struct ww_seen timed, all;   /* cpu: whose code computed, of a plan of launches and library nodes */
-	double waited_us;            /* cpu: microseconds that the candidate waited for processors in its last call */
-	double witness_us;           /* cuda: the last timed call by the stamps (run/clocks.h); NAN else */
-	int flush;                   /* cpu: the next call starts with cold caches */
-	int brief;                   /* time it for a few seconds only */
-	double wrong, compared;      /* elements of the outputs last compared: beyond the elementwise limit; all */
-	int decide;                  /* time it until its reward is certain */
-	int failed;                  /* v->status says how; nothing more is done */
-	struct ww_session *baseline; /* another solution, timed as the baseline WW_BASE_SOLUTION; NULL: none */
+	double limit_s;                  /* of one run */
+	int calls, contradicted;         /* timed ones; those whose events the host's clock contradicts (ww_run_result) */
+	struct ww_recent used_s;         /* cpu: processor time of the timed calls */
+	struct ww_seen_calls timed, all; /* cpu: whose code computed, of a plan of launches and library nodes */
+	double waited_us;                /* cpu: microseconds that the candidate waited for processors in its last call */
+	double witness_us;               /* cuda: the last timed call by the stamps (run/clocks.h); NAN else */
+	int flush;                       /* cpu: the next call starts with cold caches */
+	int warm;                        /* the next call is made before rounds count */
+	int brief;                       /* time it for a few seconds only */
+	double wrong, compared;          /* elements of the outputs last compared: beyond the elementwise limit; all */
+	int decide;                      /* time it until its reward is certain */
+	int failed;                      /* v->status says how; nothing more is done */
+	struct ww_session *baseline;     /* another solution, timed as the baseline WW_BASE_SOLUTION; NULL: none */
 };
 
 /* cuda: scratch of the plan that lies in memory of PyTorch's process, for ww_session_load(); the session's. */

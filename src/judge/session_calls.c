@@ -91,9 +91,10 @@ static void note_code(struct ww_session *s)
 	if (s->runner)
 		ww_runner_take_seen(s->runner, &seen);
 	seen.calls = seen.calls > 0; /* of parts */
-	ww_seen_add(&s->all, &seen);
-	if (s->flush)
-		ww_seen_add(&s->timed, &seen);
+	if (seen.calls)
+		ww_seen_note(&s->all, &seen);
+	if (seen.calls && s->flush && !s->warm)
+		ww_seen_note(&s->timed, &seen);
 }
 
 enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct ww_err *err)
@@ -113,7 +114,7 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 	believe_clock(s, res);
 	s->witness_us = res->stamp_us;
 	s->waited_us = res->waited_us;
-	if (s->flush && res->used_ns > 0)
+	if (s->flush && !s->warm && res->used_ns > 0)
 		ww_recent_add(&s->used_s, (double)res->used_ns * 1e-9);
 	note_code(s);
 	return rc;

@@ -306,7 +306,7 @@ static int count_parts(const struct ww_image *m)
 
 static void note_times(struct mixed *x, const struct ww_run_result *res, int n)
 {
-	const int timed = x->cuda ? (x->flags & WW_RUN_FLUSH) != 0 : x->s->flush;
+	const int timed = !x->s->warm && (x->cuda ? (x->flags & WW_RUN_FLUSH) != 0 : x->s->flush);
 	double torch_us = 0, all_us = x->cuda ? res->device_us : (double)res->elapsed_ns * 1e-3;
 	for (int i = 0; i < n; i++)
 		torch_us += x->us[i];

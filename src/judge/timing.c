@@ -573,7 +573,9 @@ static enum ww_rc attempt(struct timing *x, struct ww_err *err)
 	x->deciding = s->decide && !s->v->attempts && x->pivot != WW_BASE_COUNT;
 	ww_sequence_init(&x->now.log_ratio);
 	ww_turn_call(&s->t->turn); /* all of them in one row */
+	x->s->warm = 1;
 	enum ww_rc rc = warm_up(x, err);
+	x->s->warm = 0;
 	ww_turn_called(&s->t->turn);
 	if (rc != WW_OK || s->failed)
 		return rc;

@@ -53,11 +53,11 @@ struct form {
 	struct ww_session *s;
 	struct ww_candidate *c;
 	struct ww_candidate_answer answer;
-	int flush;                 /* cuda: before the next call */
-	void *out[WW_MAX_OUTPUTS]; /* cpu: the task's output buffers, mapped */
-	int loose[WW_MAX_OUTPUTS]; /* elements of the task's own output lie in one place: any layout will do */
-	struct ww_lent lent;       /* cuda */
-	struct ww_seen timed, all; /* cpu */
+	int flush;                       /* cuda: before the next call */
+	void *out[WW_MAX_OUTPUTS];       /* cpu: the task's output buffers, mapped */
+	int loose[WW_MAX_OUTPUTS];       /* elements of the task's own output lie in one place: any layout will do */
+	struct ww_lent lent;             /* cuda */
+	struct ww_seen_calls timed, all; /* cpu */
 };
 
 static int on_cuda(const struct ww_judge_task *t) { return t->judge->opts.target == WW_TARGET_CUDA; }
@@ -496,9 +496,9 @@ static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res,
 		WW_CHECK(ww_ref_wipe(f->s->t->ref, 0, 1, err));
 	f->flush = 0;
 	WW_CHECK(ww_candidate_call(f->c, limit_s, &f->answer, res, err));
-	ww_seen_add(&f->all, ww_candidate_seen(f->c));
-	if (f->s->flush)
-		ww_seen_add(&f->timed, ww_candidate_seen(f->c));
+	ww_seen_note(&f->all, ww_candidate_seen(f->c));
+	if (f->s->flush && !f->s->warm)
+		ww_seen_note(&f->timed, ww_candidate_seen(f->c));
 	if (res->kind == WW_RUN_OK)
 		WW_CHECK(take_outputs(f, res, err));
 	if (res->kind != WW_RUN_OK)
@@ -723,8 +723,8 @@ struct ww_candidate *ww_form_candidate(const struct ww_session *s, struct ww_can
 	return f->c;
 }
 
-const struct ww_seen *ww_form_seen(const struct ww_session *s, int timed)
+void ww_form_seen(const struct ww_session *s, int timed, struct ww_seen *sum)
 {
 	const struct form *f = s->candidate;
-	return timed ? &f->timed : &f->all;
+	ww_seen_total(timed ? &f->timed : &f->all, sum);
 }

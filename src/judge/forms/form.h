@@ -21,7 +21,7 @@ enum ww_rc ww_form_trace(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK
 /* The process of a session, and the answer that its calls fill. */
 struct ww_candidate *ww_form_candidate(const struct ww_session *s, struct ww_candidate_answer **a);
 /* cpu: whose code computed (sampler.h), in calls with cold caches, which are those that are timed, or in all. */
-const struct ww_seen *ww_form_seen(const struct ww_session *s, int timed);
+void ww_form_seen(const struct ww_session *s, int timed, struct ww_seen *sum);
 /* What went wrong, in words. */
 void ww_form_describe(
 	const struct ww_run_result *res, const struct ww_candidate_answer *a, const char *stage, struct ww_str *diag);

@@ -9,6 +9,7 @@
 #include "judge/forms/copies.h"
 
 #include "base/err.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -391,6 +392,46 @@ void ww_seen_add(struct ww_seen *sum, const struct ww_seen *x)
 	sum->copied += x->copied;
 	for (int k = 0; k < WW_CODE_KINDS; k++)
 		sum->n[k] += x->n[k];
+}
+
+void ww_seen_note(struct ww_seen_calls *c, const struct ww_seen *x)
+{
+	c->last[c->n++ % (int)WW_ARRAY_LEN(c->last)] = *x;
+}
+
+static int samples_of(const struct ww_seen *x)
+{
+	int sum = 0;
+	for (int k = 0; k < WW_CODE_KINDS; k++)
+		sum += x->n[k];
+	return sum;
+}
+
+/* At least one: where most calls are too short for a sample, those that have one say whose code it is. */
+static double middle_of(const struct ww_seen_calls *c, size_t n)
+{
+	double samples[WW_ARRAY_LEN(c->last)];
+	for (size_t i = 0; i < n; i++)
+		samples[i] = samples_of(&c->last[i]);
+	return n ? fmax(1, ww_median(samples, n)) : 1;
+}
+
+void ww_seen_total(const struct ww_seen_calls *c, struct ww_seen *sum)
+{
+	int n = c->n < (int)WW_ARRAY_LEN(c->last) ? c->n : (int)WW_ARRAY_LEN(c->last);
+	double middle = middle_of(c, (size_t)n), samples[WW_CODE_KINDS] = { 0 };
+	memset(sum, 0, sizeof(*sum));
+	for (int i = 0; i < n; i++) {
+		const struct ww_seen *one = &c->last[i];
+		double all = samples_of(one), share = all > middle ? middle / all : 1;
+		sum->calls += one->calls;
+		sum->checked += one->checked;
+		sum->copied += one->copied;
+		for (int k = 0; k < WW_CODE_KINDS; k++)
+			samples[k] += share * one->n[k];
+	}
+	for (int k = 0; k < WW_CODE_KINDS; k++)
+		sum->n[k] = (int)lround(samples[k]);
 }
 
 int ww_seen_is_library(int own, int library, int calls, double excused_us)

@@ -33,6 +33,16 @@ struct ww_seen {
 };
 void ww_seen_add(struct ww_seen *sum, const struct ww_seen *x);
 
+/* The last calls, each by itself. */
+struct ww_seen_calls {
+	struct ww_seen last[1024];
+	int n;
+};
+void ww_seen_note(struct ww_seen_calls *c, const struct ww_seen *x);
+/* All of them together.  A call of more samples than the one in the middle counts as that one: own code that is busy
+ * for long in a few calls costs nothing, and would outweigh a library in all others. */
+void ww_seen_total(const struct ww_seen_calls *c, struct ww_seen *sum);
+
 struct ww_copies;
 struct ww_sampler;
 /* Of process `pid`, which has one thread, and of all that it starts.  NULL where this system does not allow it

@@ -162,16 +162,18 @@ static int calls_are_library(
 /* After the trace.  share: of the task that the solution asks for openly, as explained() has it. */
 static void whose_code(struct ww_session *s, double share)
 {
-	const struct ww_seen *timed = ww_form_seen(s, 1), *all = ww_form_seen(s, 0);
+	struct ww_seen timed, all;
+	ww_form_seen(s, 1, &timed);
+	ww_form_seen(s, 0, &all);
 	struct ww_candidate_answer *a;
 	struct ww_candidate *c = ww_form_candidate(s, &a);
 	struct ww_seen traced = *ww_candidate_seen(c);
-	if (!all->calls)
+	if (!all.calls)
 		ww_str_adds(&s->diag,
 			"note: this system does not let the judge see whose code computes, so it counts as PyTorch's; "
 			"set kernel.perf_event_paranoid to 2\n");
-	s->v->library_only = !all->calls || !ww_candidate_has_own_code(c) || calls_are_library(s, timed, &traced, share) ||
-		calls_are_library(s, all, &traced, share);
+	s->v->library_only = !all.calls || !ww_candidate_has_own_code(c) || calls_are_library(s, &timed, &traced, share) ||
+		calls_are_library(s, &all, &traced, share);
 }
 
 /* ---- cuda: kernels ----------------------------------------------------------------------------------------------- */

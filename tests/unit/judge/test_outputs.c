@@ -205,9 +205,28 @@ static void whose_code(void **state)
 	ww_sampler_close(x);
 }
 
+/* Own code that is busy in some calls for long is not the solution's work in the others. */
+static void a_long_call_counts_as_the_middle_one(void **state)
+{
+	static struct ww_seen_calls c;
+	struct ww_seen sum;
+	(void)state;
+	ww_seen_total(&c, &sum);
+	assert_int_equal(sum.calls + sum.n[WW_CODE_OWN] + sum.n[WW_CODE_LIBRARY], 0);
+	for (int i = 0; i < 2048; i++) {
+		struct ww_seen one = { .calls = 1, .n = { [WW_CODE_OWN] = i % 8 ? 0 : 396, [WW_CODE_LIBRARY] = 4 } };
+		ww_seen_note(&c, &one);
+	}
+	ww_seen_total(&c, &sum);
+	assert_int_equal(sum.calls, 1024);
+	assert_int_equal(sum.n[WW_CODE_OWN], 507); /* 128 calls of 4 samples, 99% of them own */
+	assert_int_equal(sum.n[WW_CODE_LIBRARY], 896 * 4 + 5);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(shared_elements), cmocka_unit_test(any_layout),
-		cmocka_unit_test(nothing_that_is_not_there), cmocka_unit_test(pieces), cmocka_unit_test(whose_code) };
+		cmocka_unit_test(nothing_that_is_not_there), cmocka_unit_test(pieces), cmocka_unit_test(whose_code),
+		cmocka_unit_test(a_long_call_counts_as_the_middle_one) };
 	return cmocka_run_group_tests_name("judge/outputs", tests, NULL, NULL);
 }
