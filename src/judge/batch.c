@@ -71,7 +71,7 @@ struct ww_batch {
 	uint64_t round; /* of the job that was taken last: the queue is sorted by rounds, each client has one job in each */
 	int max_opening;
 	int most_open;         /* tasks, where memory allows it */
-	int well, well_enough; /* jobs done since memory was short; after so many one more task stays open again */
+	int well, well_enough; /* jobs done since memory ran out; when there are well_enough, one more task may stay open */
 	char lost[WW_BATCH_MAX_DEVICES]; /* devices that have failed */
 	uint64_t clock;
 	struct judge_entry judges[MAX_JUDGES];
@@ -118,7 +118,7 @@ static int same_opts(const struct ww_judge_opts *a, const struct ww_judge_opts *
 	return same_kind(a, b) && a->device == b->device;
 }
 
-/* Slots for devices; a batch that names none has one, the job's own. */
+/* How many devices jobs go to; a batch that names none has one slot, for the job's own device. */
 static int n_slots(const struct ww_batch *b) { return b->o.n_devices ? b->o.n_devices : 1; }
 
 static struct ww_judge_opts opts_at(const struct ww_batch *b, const struct ww_batch_job *j, int slot)
@@ -323,7 +323,7 @@ static void enqueue(struct ww_batch *b, struct ww_batch_job *job)
 struct work {
 	struct ww_batch_job *job;
 	struct judge_entry *judge; /* NULL: there are too many kinds */
-	struct task_entry *task;   /* NULL where the judge cannot be had; else with one more user */
+	struct task_entry *task;   /* NULL if the judge could not be opened; else this job is one of its users */
 	struct task_entry *evict;  /* to be closed first */
 	int open_judge, open_task; /* ours to open */
 	int slot;                  /* the device */

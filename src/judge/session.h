@@ -63,14 +63,14 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 /* Prepare and run, for calls that are not timed. */
 enum ww_rc ww_session_run(
 	struct ww_session *s, unsigned prepare, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
-/* cuda: repeats, or digests alone, by the runner. */
+/* cuda: the runner repeats the current draw, or computes digests alone. */
 enum ww_rc ww_session_repeat(
 	struct ww_session *s, const struct ww_run_repeat *q, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
 /* Before a timed call of either side on the cpu target: the caches hold nothing of the task's, and PyTorch's threads
  * sleep, which spin for milliseconds behind what the reference worker computed last. */
 void ww_session_flush(struct ww_judge_task *t);
 void ww_session_fail(struct ww_session *s, enum ww_status status, const char *fmt, ...) WW_PRINTF(3, 4);
-/* Runner results in words and status. */
+/* Put a failed run into the verdict: its status, and a diagnostic that names `stage`. */
 void ww_session_fail_run(struct ww_session *s, const struct ww_run_result *res, const char *stage);
 
 /* How a draw differs from the task's own. */
@@ -105,7 +105,7 @@ const struct ww_lent_scratch *ww_pytorch_lent(const struct ww_session *s, int *n
 /* cuda: one repeat of the current draw, and the digest of its outputs or, with run = 0, of those that lie there. */
 enum ww_rc ww_pytorch_digest(
 	struct ww_session *s, int run, uint64_t key, uint64_t *digest, struct ww_err *err) WW_MUST_CHECK;
-/* Where it did: what of the time of its calls so far was PyTorch's. */
+/* The share of its calls' time so far that PyTorch took. */
 double ww_pytorch_share(const struct ww_session *s);
 enum { WW_PYTORCH_TIMED = 64 };
 /* One call in which the nodes that PyTorch runs are timed: us[i] of the i-th of the first WW_PYTORCH_TIMED. */

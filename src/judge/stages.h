@@ -1,4 +1,4 @@
-/* stages.h - what is done with a session, in this order: verify and repeat, time, and what the time gives away. */
+/* stages.h - the stages of a judgement, in order: verify, repeat, time, and checks of a time that is too good. */
 #pragma once
 
 #include "judge/session.h"

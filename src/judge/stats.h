@@ -28,9 +28,9 @@ struct ww_ratio ww_stats_ratio(
 	const double *base, int n_base, double scale, const double *x, int n, enum ww_stats_sure sure);
 /* The same for a disturbed measurement: from the smallest to the largest resample of the whole and of each half. */
 struct ww_ratio ww_stats_ratio_disturbed(const double *base, const double *x, int n);
-/* us[i] is by a clock that a kernel can forge, witness[i] of the same call by one that it cannot, which is less exact.
- * Where the witness says more by over slack + share * us in the middle of all n (those that are not finite left out),
- * us becomes what it says, where that is more. */
+/* us[i] is by a clock that a kernel can forge, witness[i] by a less exact clock that it cannot, both of the same call.
+ * If the median of witness - us - share * us exceeds slack (witnesses that are not finite are left out), each us[i]
+ * becomes the larger of the two. */
 void ww_stats_hold(double *us, const double *witness, int n, double slack, double share);
 
 /* An interval of a median that holds after every sample at once, so that sampling may stop when it says enough.
@@ -55,5 +55,5 @@ void ww_sequence_add(struct ww_sequence *s, double x);
 
 /* Width of an interval relative to its middle. */
 double ww_stats_width(struct ww_ratio r);
-/* 75th less 25th percentile over the median: how restless a measurement was. */
+/* The interquartile range over the median: how much a measurement varies. */
 double ww_stats_spread(const double *x, int n);

@@ -99,8 +99,8 @@ struct series {
 	struct round rounds[WW_STATS_MAX_SAMPLES];
 	int n, aside;
 	int again;                              /* the last one was set aside */
-	int clean;                              /* cpu: no side waited in a round that counts */
-	int too_few;                            /* cpu: without waiting; all count */
+	int clean;                              /* cpu: in no round that counts did a side wait */
+	int too_few;                            /* cpu: too few rounds without waiting, so all count */
 	int decided;                            /* the reward is certain: bounds */
 	struct ww_sequence log_ratio;           /* to decide: of pivot and candidate, up to now */
 	double us[SIDES][WW_STATS_MAX_SAMPLES]; /* of the n */
@@ -428,7 +428,7 @@ static int is_decided(const struct timing *x, const struct series *e)
 	return x->deciding && e->log_ratio.n >= LEAST_TO_DECIDE && reward_at(x, e, 0) == reward_at(x, e, 1);
 }
 
-/* Again, by the rounds that count in the end and as they count. */
+/* Decide the reward again, from the rounds that count in the end. */
 static void decide_again(const struct timing *x, struct series *e)
 {
 	ww_sequence_init(&e->log_ratio);
@@ -597,7 +597,7 @@ static int better(const struct timing *x)
 											   : !x->now.disturbance[0] || width(x, &x->now) < width(x, &x->best);
 }
 
-/* More calls that are compared. */
+/* Make more calls, whose outputs are compared. */
 static enum ww_rc check_more(struct timing *x, int calls, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;

@@ -1,8 +1,8 @@
 /* explain.c - times and floors beside what the planner decided (explain.h).
  *
  * A kernel of the planner is one launch or several nodes (operands are split first, a library's result gets a kernel
- * behind it), and kernels that share one text launch under one name.  Both lists are in the plan's order, so the nodes
- * are dealt out in one pass: a node whose name holds a kernel's ("k3" in "ww::gemm3<k3_f>") ends with that kernel, and
+ * behind it), and kernels that share one text launch under one name.  Both lists are in the plan's order, so one pass
+ * assigns the nodes: a node whose name holds a kernel's ("k3" in "ww::gemm3<k3_f>") ends with that kernel, and
  * nodes without one (libraries, memsets, a recipe's own kernels) belong to the next kernel that is named.
  *
  * Floor: the bytes that the nodes name once at the measured bandwidth, or the operators' arithmetic at the highest
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a good kernel reaches as a rule; chosen, not fitted. */
+/* What a good kernel usually reaches; chosen, not fitted. */
 static const struct model {
 	double launch_us;                /* beside what it computes */
 	double memory, matrix, ordinary; /* shares of the measured bandwidth and peaks */
@@ -47,8 +47,8 @@ static int text_of(const json_t *kernel)
 	return kernel_in(shared ? shared : ww_json_str(kernel, "kernel", ""));
 }
 
-/* Kernel by node of the plan, malloc'ed. */
-static int *deal_out(const json_t *kernels, const json_t *nodes)
+/* The index of the kernel of each node of the plan; malloc'ed. */
+static int *assign_nodes(const json_t *kernels, const json_t *nodes)
 {
 	size_t n = json_array_size(nodes), count = json_array_size(kernels), at = 0, first = 0;
 	int *of = calloc(n + 1, sizeof(*of));
@@ -165,7 +165,7 @@ static void add_measured(json_t *k, int at, const int *of, const json_t *nodes)
 	json_object_set_new(k, "bytes", ww_json_real(bytes));
 }
 
-/* Without the planner's word every node is one of its own. */
+/* Without the planner's decisions each node is a kernel by itself. */
 static json_t *plain_kernels(const json_t *nodes)
 {
 	json_t *list = json_array(), *row;
@@ -185,7 +185,7 @@ static json_t *kernels_of(const json_t *decided, const json_t *graph, const json
 {
 	const json_t *nodes = json_object_get(profile, "nodes"), *device = json_object_get(profile, "device");
 	json_t *list = decided ? json_deep_copy(json_object_get(decided, "kernels")) : plain_kernels(nodes), *k;
-	int *of = decided ? deal_out(list, nodes) : calloc(json_array_size(nodes) + 1, sizeof(*of));
+	int *of = decided ? assign_nodes(list, nodes) : calloc(json_array_size(nodes) + 1, sizeof(*of));
 	size_t i;
 	for (i = 0; of && !decided && i < json_array_size(nodes); i++)
 		of[i] = (int)i;

@@ -12,9 +12,9 @@
  * solution, or NULL: then each node of its plan stands by itself.  *out is a new reference. */
 enum ww_rc ww_explain(struct ww_judge_task *t, const struct ww_solution *s, const struct ww_verdict *v,
 	const json_t *decided, json_t **out, struct ww_err *err) WW_MUST_CHECK;
-/* All of it. */
+/* The whole explanation as text. */
 void ww_explain_text(const json_t *explained, struct ww_str *out);
-/* Where the solution is slower than eager: the parts that are, with times and reasons.  Nothing where it is not. */
+/* If the solution is slower than eager: which kernels are, with times and reasons; else nothing. */
 void ww_explain_slower(const json_t *explained, struct ww_str *out);
-/* At the upper end of the interval. */
+/* 1: slower than eager even at the upper end of the speed-up's interval. */
 int ww_explain_is_slower(const struct ww_verdict *v);
