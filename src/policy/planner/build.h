@@ -30,12 +30,13 @@ enum {
 /* A size by name: of an input, or computed from others. */
 struct symbol {
 	const char *name, *def; /* def: text of plan.c */
-	int64_t value;          /* that the graph was traced with */
+	int64_t value;          /* at the traced sizes */
 	const struct ix *of;    /* what it is computed as; NULL: the size of an input */
 	const struct ix *ix;
 };
 
-/* Operators that PyTorch runs between two kernels: names as ww_pytorch() takes them, and the values behind them. */
+/* Operators that PyTorch runs between two kernels: their names, as ww_pytorch() takes them, and the values that they
+ * read and write. */
 enum { PL_SEGMENT_VALUES = 60 };
 struct segment {
 	struct segment *next;
@@ -53,7 +54,7 @@ struct pl {
 	int n_atoms;
 	int target; /* enum ww_target */
 	struct ww_device dev;
-	struct gnode *node, *lowering; /* lowering: whose rule is at work */
+	struct gnode *node, *lowering; /* lowering: the node whose rule runs */
 	int n_node;
 	struct garg *output; /* the graph's results */
 	int n_output;
@@ -64,7 +65,7 @@ struct pl {
 	int n_val;
 	struct anchor *anchor[PL_MAX_KERNELS];
 	int n_anchor;
-	struct val *const *stored; /* what lies in memory whatever grouping stores besides (roots.c) */
+	struct val *const *stored; /* values that are stored whatever the grouping (roots.c) */
 	int n_stored;
 	struct kern *kern[PL_MAX_KERNELS];
 	int n_kern;
@@ -84,7 +85,7 @@ struct pl {
 	int levels_changed;
 	const char *const *by_pytorch; /* names of operators that no rule covers */
 	int n_by_pytorch;
-	char blame[128]; /* where a build fails at an operator: its name */
+	char blame[128]; /* the operator at which the build failed */
 };
 
 /* ---- state.c */
@@ -94,8 +95,8 @@ void *pl_alloc(struct pl *pl, size_t bytes);
 struct ww_str pl_text(struct pl *pl);
 const char *pl_fmt(struct pl *pl, const char *fmt, ...) WW_PRINTF(2, 3);
 const char *pl_vfmt(struct pl *pl, const char *fmt, va_list ap);
-/* 1: a rule may compute what is equal in real numbers only, by moving a factor or a term (docs/planner.md, "Algebra").
- */
+/* 1: rules may use identities of real numbers that change rounding, such as moving a factor (docs/planner.md,
+ * "Algebra"). */
 static inline int pl_algebra(const struct pl *pl) { return !pl->no_algebra; }
 /* graph.c: a size that is computed (of a strided convolution's result, a slice) as a symbol of its own, the same one
  * for equal expressions: quotients, remainders and strides by it then simplify as by the size of an input. */

@@ -6,7 +6,7 @@
 /* Whether a template or the library computes an anchor.  FP32: the library without TF32, as PyTorch itself for some
  * shapes. */
 enum pl_library { LIBRARY_AUTO, LIBRARY_NO, LIBRARY_YES, LIBRARY_FP32 };
-/* A product or convolution of this build is the library's; can be nothing else; is tiled where it is ours. */
+/* A library computes the GEMM or convolution in this build; only a library can; our template would be tiled. */
 enum pl_library_facts { BY_LIBRARY = 1, LIBRARY_ONLY = 2, OURS_TILED = 4 };
 
 /* Knobs of one kernel, by what it is; 0 is "let the schedule choose". */
@@ -14,7 +14,7 @@ struct knobs {
 	int plain;   /* no vectors, general templates, no library */
 	int last;    /* cuda, of all kernels together: convolutions channels-last, by the library */
 	int overlap; /* cuda, of all kernels together: a launch begins before the one ahead has ended (ww_pdl_all()) */
-	int library, choice; /* cuda, of anchors that a library computes too: enum pl_library; its algorithm's number */
+	int library, choice; /* cuda, anchors that a library can compute: enum pl_library; its algorithm's number */
 	union {
 		struct {
 			int tile, unroll;
@@ -28,7 +28,7 @@ struct knobs {
 		} point;
 		struct {
 			int threads, vec;
-			int reread; /* rows are read again by each pass in place of staying in registers */
+			int reread; /* each pass reads the row from memory; else it stays in registers */
 		} rows;
 		struct {
 			int nb, kc, mt;

@@ -62,8 +62,8 @@ struct kern {
 /* ---- roots.c, axes.c, group.c */
 /* Give v a buffer, if it has none: from now on it is read from memory. */
 void pl_make_root(struct pl *pl, struct val *v);
-/* The same; why: for explain.c, where it gets its buffer now.  Of 16 bits that no operator returns: in fp32, but for
- * whoever reads memory as its type says. */
+/* The same, with the reason for explain.c.  A 16-bit value that no operator returns is stored as fp32;
+ * pl_store_as_typed() keeps its type, for templates that read memory by type. */
 void pl_store_because(struct pl *pl, struct val *v, const char *why);
 void pl_store_as_typed(struct pl *pl, struct val *v, const char *why);
 void pl_anchor_operands(struct pl *pl, struct anchor *s);
@@ -81,7 +81,7 @@ struct val *pl_store_for(struct pl *pl, struct val *top, const struct ix *const 
 /* ---- print/ */
 /* Offsets of the loads that kernel k does, with their buffers; returns how many. */
 int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max);
-/* The same with those of reductions that are done on the spot. */
+/* The same, and the loads of reductions that are computed inside an expression. */
 int pl_all_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max);
 /* axes.c: how many of the loads change with its rows and not with `lane`: a bias, a row's statistics. */
 int pl_reads_of_rows(struct pl *pl, struct kern *k, const struct ix_atom *lane);
@@ -90,7 +90,7 @@ const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v);
 const struct knobs *pl_knobs(struct pl *pl, int kernel);
 /* The search's trial in which everything is plain: no vectors, general templates, no library. */
 int pl_all_plain(const struct pl *pl);
-/* The one in which convolutions run channels-last. */
+/* The search's trial in which convolutions run channels-last. */
 int pl_all_last(const struct pl *pl);
 /* cuda: launches overlap (ww_pdl_all()), so each kernel waits first. */
 int pl_overlap(const struct pl *pl);
@@ -103,7 +103,7 @@ struct pl_result {
 	int ok;
 	json_t *explained;             /* pl_explain(), where options ask for it */
 	char *device_text, *plan_text; /* malloc'ed */
-	char why[600];                 /* where not ok: one line, names the operator */
+	char why[600];                 /* not ok: one line, which names the operator */
 	int n_kern;
 	double order_us; /* cuda: pl_order_us() */
 	int can_overlap; /* a launch may begin before the one ahead of it has ended */
@@ -117,7 +117,7 @@ struct pl_result {
 struct pl_options {
 	int no_algebra; /* no rewrite that holds for real numbers only: pl_algebra() */
 	int explain;
-	int own; /* nothing that a rule covers is left to PyTorch, however slow the rule */
+	int own; /* never leave an operator to PyTorch that a rule covers, however slow */
 };
 /* Build a solution for a graph; options may be NULL.  Never fails with an error: not ok says why. */
 void ww_pl_build(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs, int n_knobs,

@@ -6,12 +6,12 @@
 
 struct pl_proposal {
 	char *device_text, *plan_text; /* NULL: the answer does not hold both files */
-	struct trial nearest;          /* whose text is the nearest to the answer's */
-	int exact;                     /* it is the same text, but for the numbers of indices */
+	struct trial nearest;          /* the knobs whose text differs least from the answer's */
+	int exact;                     /* their text is the answer's, apart from index numbers */
 };
 
-/* Texts that differ in the numbers of their indices (i27) alone become equal: they count from 0, in the order in which
- * they occur.  Another name for each, so it is the same program. */
+/* Number the indices of a text (i27) from 0 in the order in which they occur: texts that differ only in these numbers
+ * become equal.  A renaming, so the program stays the same. */
 enum ww_rc pl_renumber(struct ww_str *out, const char *text, struct ww_err *err) WW_MUST_CHECK;
 /* The files of an answer in the compact form: blocks of code that begin with ``` and a file's name. */
 void pl_proposal_read(struct pl_proposal *p, const char *answer, int cuda);

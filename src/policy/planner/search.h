@@ -7,7 +7,7 @@ enum { SEARCH_KERNELS = 64, SEARCH_MAX_TRIALS = 30, SEARCH_MAX_COORDS = 64 };
 
 struct trial {
 	struct knobs knobs[SEARCH_KERNELS];
-	int proposal;   /* a model's solution, which these knobs are the nearest to (proposal.h) */
+	int proposal;   /* the trial is a model's solution; its knobs are the nearest ones (proposal.h) */
 	char text[240]; /* what is tried, one line */
 };
 
@@ -23,28 +23,28 @@ struct search {
 	const struct pl_result *shape;    /* of the best trial: how many kernels, of which kind */
 	const struct pl_result *order[2]; /* the builds in PyTorch's order and channels-last (cuda; NULL: no such) */
 	int cuda;
-	struct trial now, best; /* best: what is varied; it changes only by more than the noise */
-	struct trial top;       /* to be submitted: the best by reward, then by time, as the loop has it */
+	struct trial now, best; /* best: the trial to vary; a new one must be better by more than the noise */
+	struct trial top;       /* the trial to submit: best by reward, then by time, as in the agent's loop */
 	struct trial first;     /* where the proposal, the first trial, leads where it does not hold */
 	int proposed;           /* trials of a proposal that no knobs write: 0 or 1 */
 	int n_trials, have_best, have_top, done;
 	double best_us, top_us, top_reward, seconds;
 	int failed;       /* trials before the first correct one */
-	int exact, plain; /* tried because of that: the library without TF32, everything plain */
+	int exact, plain; /* tried because of failures: the library without TF32; everything plain */
 	int overlapped;   /* overlapping launches were tried */
 	struct coord coords[SEARCH_MAX_COORDS];
 	int n_coords, coord; /* coord: next variation */
 	char failure[400];   /* of the last verdict that was not correct */
 };
 
-/* cuda: the build in which convolutions run channels-last, everything else by default, into out, which is the caller's
- * to release: out, or NULL where it is none or the same as `first`. */
+/* cuda: build into out, with convolutions channels-last and all else by default.  Returns out, which the caller
+ * releases, or NULL if that build fails or equals `first`. */
 const struct pl_result *pl_build_last(const json_t *graph, const json_t *device, const char *target,
 	const struct pl_options *options, const struct pl_result *first, struct pl_result *out);
 /* last: what pl_build_last() gave; the cheaper of both is the first. */
 void pl_search_init(struct search *s, const struct pl_result *shape, const struct pl_result *last, int cuda);
-/* Try a proposal first.  exact: these knobs write it; else it is a trial beside the search, which then begins with them
- * where the proposal is correct, and else as without it. */
+/* Try a proposal first.  exact: its text is that of these knobs.  Else the proposal is one more trial; the search then
+ * starts from these knobs if the proposal is correct, and without them if not. */
 void pl_search_propose(struct search *s, const struct trial *nearest, int exact);
 /* The verdict of the current trial. */
 void pl_search_feed(struct search *s, const json_t *verdict);

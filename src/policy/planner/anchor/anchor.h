@@ -44,20 +44,20 @@ struct anchor {
 			int nd, transposed, groups;
 			int library_only; /* no template of ours computes it */
 			int pytorch_last; /* PyTorch runs it channels-last, as its input is stored */
-			int last;         /* by the library, operands and result channels-last */
+			int last;         /* the library computes it, with operands and result channels-last */
 			int64_t stride[3], pad[3], dil[3], opad[3];
 		} conv;
 		struct { /* q, k, v: (batch, heads, length, width), or without heads; what becomes of scores */
 			int causal;
-			int group; /* neighbouring heads of q that read one of k and v */
-			int tiles; /* the template for fp32 of 64 and 128 columns fits, too */
+			int group; /* grouped-query attention: neighbouring heads of q that share one head of k and v */
+			int tiles; /* the fp32 template of tiles fits as well (cuda: heads 64 or 128 wide) */
 			double scale;
 		} attn;
 		struct { /* sums or products along one dimension */
 			enum pl_red red;
 			int dim;
 		} scan;
-		struct { /* which elements stand at `first` and the places behind it of each sorted row */
+		struct { /* the source indices of elements `first`, first + 1, ... of each sorted row */
 			int dim, descending;
 			int64_t first;
 		} sort;
@@ -77,7 +77,7 @@ enum { FUSES_READER = 1, FUSES_OPERAND = 2, FUSES_MASK = 4 };
 struct anchor_ops {
 	const char *header;     /* of the cookbook: <ww/HEADER.cuh>, <ww/recipe/HEADER.h> */
 	const char *by_library; /* cuda: plural name for messages, where a library computes them too; else NULL */
-	int library_tf32;       /* and that without full fp32 accuracy unless LIBRARY_FP32 is asked for */
+	int library_tf32;       /* that library uses TF32 unless LIBRARY_FP32 is asked for */
 	int stores_fp32;        /* a result of 16 bits that its operator does not return may be stored as fp32 */
 	/* FUSES_READER: the expression of what reads its result at its own index; FUSES_OPERAND: those of its operands;
 	 * FUSES_MASK: those of operands behind the third, whose last axis is not the result's */
@@ -86,24 +86,24 @@ struct anchor_ops {
 	int (*fits)(struct pl *pl, const struct anchor *s, int which, const struct operand *o);
 	/* Are the operands among the kernel's own buffers, as those of its expressions are?  NULL: no. */
 	int (*reads_operands)(struct pl *pl, const struct kern *k);
-	/* Does what it stores cost no pass more with its reader's expression than without, as a library's result would by
-	 * default?  NULL: it may. */
+	/* Can its reader's expression be fused without another pass over the result?  A library's result needs that pass by
+	 * default.  NULL: no. */
 	int (*ends_free)(struct pl *pl, const struct anchor *s);
 	/* Fill k->loop: which template, and the statements of its functors. */
 	void (*build)(struct pl *pl, struct kern *k);
 	const struct knob_row *knobs[2];                                   /* cpu, cuda; NULL: none */
-	void (*print[2])(struct pl *pl, struct kern *k, struct ww_str *s); /* the same */
+	void (*print[2])(struct pl *pl, struct kern *k, struct ww_str *s); /* cpu, cuda */
 };
 extern const struct anchor_ops *const pl_anchor_ops[S_COUNT];
 
 struct anchor *pl_anchor(struct pl *pl, struct gnode *n, enum anchor_kind kind, const char *what);
 void pl_anchor_operand(struct anchor *s, struct val *v);
-/* v with its operations with constants below the views that they act on: what is stored then lies as its source does
- * (queries scaled behind the split into heads are the end of their product), and is read by strides. */
+/* v with its operations with constants moved below the views: the stored value then has its source's layout and is read
+ * by strides (queries that are scaled after the split into heads: the scaling is fused into the end of their GEMM). */
 struct val *pl_constants_below(struct pl *pl, struct val *v);
 /* Is the expression of operand `which` a part of the anchor's kernel? */
 int pl_fuses_operand(const struct anchor *s, int which);
-/* The index of such an operand where the result's is at[]; last: of the axis that only the operand has. */
+/* The operand's index where the result's is at[]; last: the index of the axis that only the operand has. */
 void pl_operand_place(
 	const struct anchor *s, int which, const struct ix *const *at, const struct ix *last, const struct ix **idx);
 /* The value that the anchor computes. */
@@ -114,16 +114,17 @@ int pl_operand_contiguous(struct pl *pl, const struct operand *o);
 /* ---- What lowering calls ----------------------------------------------------------------------------------------- */
 
 struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b);
-/* The same with a result of another type: fp32 of 16 bits. */
+/* A GEMM of 16-bit operands with a result of type `out`: fp32. */
 struct val *pl_gemm_to(struct pl *pl, struct gnode *n, struct val *a, struct val *b, int out);
 struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
 	const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups);
-/* x of the task's own, contiguous, stored anew with its channels innermost. */
+/* A channels-last copy of x, a contiguous input or parameter. */
 struct val *pl_turn(struct pl *pl, struct gnode *n, struct val *x);
-/* x (n, c, space...) for a rule that reads elements more than once, or beside those of others: channels-last where the
- * convolution that it comes from is. */
+/* x (n, c, space...) for a rule that reads elements more than once, or next to elements of other tensors: channels-last
+ * where the convolution that computes it is. */
 struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x);
-/* Does a convolution with k filters run faster so?  cuDNN pads channels to 16 bytes, except the few of an image. */
+/* Does a convolution with k filters run faster channels-last?  cuDNN pads channels to 16 bytes, except the few of an
+ * image. */
 int pl_gains_last(const struct anchor *s, const struct ix *k);
 /* Multiply-adds of a convolution, and those of one channel for an element; a transposed one skips what its strides
  * skip. */
@@ -133,20 +134,20 @@ double pl_conv_work(const struct anchor *s, double *taps);
 void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask);
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 	int causal, double scale);
-/* weights v, where the weights are the softmax of a product's elements, each as an expression of its own; NULL: another
- * product. */
+/* The product of weights and v as attention, where the weights are the softmax of an expression of a GEMM's elements;
+ * NULL: they are not. */
 struct val *pl_attention_of(struct pl *pl, struct gnode *n, struct val *weights, struct val *v);
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
-/* Has a template rows of x along dim, of their type and length? */
+/* Does a template sort rows of x along dim, of their type and length? */
 int pl_sorts(const struct pl *pl, const struct val *x, int dim);
-/* Where the elements come from that stand at the places first to first + count - 1 of each sorted row, as floats. */
+/* The source indices, as floats, of elements first to first + count - 1 of each sorted row. */
 struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, int dim, const struct ix *first,
 	const struct ix *count, int descending);
-/* All steps of a recurrent layer: (steps, batch, hidden), for LSTM one slot more with the cells at the end.  gx is
- * (steps, batch, gates * hidden), w (gates * hidden, hidden), bias (may be NULL) is added to the product with the
- * state, h0 and c0 (LSTM) are (batch, hidden). */
-/* What all steps of a layer take, us: this anchor on cuda, and cuDNN's kernels. */
+/* The time of all steps of a recurrent layer, us: of this anchor on cuda, and of cuDNN's kernels. */
 double pl_rnn_us(const struct pl *pl, enum pl_cell cell, double steps, double batch, double hidden);
 double pl_cudnn_rnn_us(enum pl_cell cell, double steps, double batch, double hidden);
+/* All steps of a recurrent layer: (steps, batch, hidden); LSTM appends one step, which holds the cells after the last
+ * one.  gx is (steps, batch, gates * hidden), w (gates * hidden, hidden), bias (may be NULL) is added to the product
+ * with the state, h0 and c0 (LSTM) are (batch, hidden). */
 struct val *pl_rnn(struct pl *pl, struct gnode *n, enum pl_cell cell, int reverse, struct val *gx, struct val *w,
 	struct val *bias, struct val *h0, struct val *c0);

@@ -32,19 +32,20 @@ struct gnode {
 	struct gmeta meta[PL_MAX_OUTS];
 	int n_out;
 	struct val *out[PL_MAX_OUTS];
-	int shares;            /* the graph says that it moves no byte: its result is its operand's memory */
-	int by_pytorch;        /* no rule covers it: lower/pytorch.c, */
-	int level;             /* and how many segments have run before it */
-	const struct kern *in; /* the last kernel that was seen to compute a part of it */
+	int shares;            /* by the graph its result shares its operand's memory */
+	int by_pytorch;        /* no rule covers it (lower/pytorch.c) */
+	int level;             /* how many segments of PyTorch run before it */
+	const struct kern *in; /* the last kernel found that computes a part of it */
 };
 
 void pl_graph_read(struct pl *pl, const json_t *graph);
-/* Does PyTorch store it with the channels innermost, and does that differ from its usual order? */
+/* Does PyTorch store it channels-last, and does that differ from contiguous? */
 int pl_stored_last(const struct gmeta *m);
 struct gnode *pl_graph_node(struct pl *pl, const char *name);
-/* The value of a number or of what a node, an input or a parameter gives; ends the build for anything else. */
+/* The value of a number, a node, an input or a parameter; anything else ends the build. */
 struct val *pl_val_of(struct pl *pl, const struct garg *a);
 /* End the build: "cannot cover aten.add.Tensor (node add_3): WHY". */
 void pl_cannot(struct pl *pl, struct gnode *n, const char *why) __attribute__((noreturn));
-/* A rule covers n, but by its estimate PyTorch's kernels take less time: the same, where they may do it. */
+/* A rule covers n, but estimates that PyTorch's kernels are faster: end the build in the same way, if n may be left to
+ * PyTorch. */
 void pl_leave(struct pl *pl, struct gnode *n, const char *why);

@@ -3,7 +3,7 @@
  * Every size, stride and index is a polynomial over atoms: the symbols (sizes of the task's inputs), the variables
  * (loop counters of a kernel, each with an extent), quotients and remainders that could not be simplified, comparisons
  * (0 or 1), and names of C variables.  The normal form is a sum of monomials with sorted atoms, so that equal
- * expressions are equal structures. All of it lives in the arena of one build.
+ * expressions are equal structures.  All of it lives in the arena of one build.
  */
 #pragma once
 
@@ -25,7 +25,7 @@ struct ix_atom {
 	const char *name;         /* SYM, VAR, TEMP */
 	const struct ix *a, *b;   /* DIV, MOD, LT (a < b), EQ (a == b); VAR: b is the extent */
 	int64_t value;            /* SYM: the size that the graph was traced with */
-	const struct ix_atom *is; /* SYM: another one that it equals, as the plan checks; NULL: none that is known */
+	const struct ix_atom *is; /* SYM: another symbol that it equals, as the plan checks; NULL: none known */
 	int fixed;                /* SYM: it equals its value, as the plan checks */
 };
 
@@ -55,8 +55,8 @@ const struct ix *ix_mod(struct pl *pl, const struct ix *a, const struct ix *b);
 const struct ix *ix_lt(struct pl *pl, const struct ix *a, const struct ix *b);
 const struct ix *ix_eqz(struct pl *pl, const struct ix *a, const struct ix *b);
 
-/* Both are equal, as the plan checks: of sizes with names one counts as the other from now on, and of one that equals a
- * number ix_fixed() knows.  On cuda of products too: without what both have. */
+/* Both are equal, as the plan checks.  Of two symbols one stands for the other from now on; a symbol that equals a
+ * number is known to ix_fixed().  cuda: products as well, after common factors are divided out. */
 void ix_unite(struct pl *pl, const struct ix *a, const struct ix *b);
 /* x, or the number that it is known to equal. */
 const struct ix *ix_fixed(struct pl *pl, const struct ix *x);
@@ -66,9 +66,9 @@ int ix_is(const struct ix *a, int64_t c);
 /* The variable that the expression consists of, or NULL. */
 const struct ix_atom *ix_as_var(const struct ix *a);
 int ix_has(const struct ix *a, const struct ix_atom *v);
-/* Any variable or temporary at all: not a size. */
+/* Does it contain a variable or a temporary? */
 int ix_varies(const struct ix *a);
-/* Any temporary: a place that only data says. */
+/* Does it contain a temporary, that is an index from data? */
 int ix_looks_up(const struct ix *a);
 /* Numeric value at the traced sizes, variables at 0. */
 int64_t ix_num(const struct ix *a);

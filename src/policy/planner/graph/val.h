@@ -23,7 +23,7 @@ extern const char *const pl_red_names[RED_COUNT];
 enum vkind {
 	V_BUF,    /* an input or a parameter, at its strides */
 	V_CONST,  /* one number */
-	V_INDEX,  /* the value of an index expression over the own dimensions (arange, masks) */
+	V_INDEX,  /* the value of an index expression over its dimensions (arange, masks) */
 	V_OP,     /* pointwise; arguments have the same shape or are constants */
 	V_VIEW,   /* another index of the argument; fill where `cond` is 0 */
 	V_GATHER, /* argument 0 with the index of dimension `dim` replaced by the value of argument 1 */
@@ -46,8 +46,8 @@ struct val {
 	int n_arg;
 	enum pl_op op;
 	double f;                          /* CONST */
-	const char *given;                 /* CONST: stands for a number that a template hands over, by this name */
-	struct val *softmax_of;            /* the softmax of this along its last dimension */
+	const char *given;                 /* CONST: the name of a number that a template passes */
+	struct val *softmax_of;            /* it is the softmax of this along the last dimension */
 	int64_t i;                         /* CONST of an integer type */
 	const struct ix *index;            /* INDEX, over place[] */
 	const struct ix *map[PL_MAX_RANK]; /* VIEW: index of each dimension of arg[0], over place[] */
@@ -58,15 +58,15 @@ struct val {
 	int nred;
 	struct anchor *anchor;
 	int anchor_out;
-	int last;         /* stored with dimension 1, the channels, as the innermost */
+	int last;         /* stored channels-last: dimension 1 innermost */
 	int chain;        /* cpu: 1 + the dimension along which each element is computed of the one before; 0: none */
 	int force_root;   /* must be stored: a part of a split reduction, an operand of an anchor */
 	struct buf *root; /* where it is stored, once it is */
-	struct segment *segment; /* BUF: of the operators that PyTorch runs, which fill it; NULL: our own */
+	struct segment *segment; /* BUF: the operators in PyTorch that write it; NULL: a kernel does */
 	int scheduled;
-	int passes;         /* RED: loops over elements, each of another root or reduction, that need it */
+	int passes;         /* RED: how many loops over elements, of other roots or reductions, need it */
 	struct gnode *node; /* whose rule made it; NULL: an input, a parameter */
-	int result;         /* what an operator returns, or what that is a view of */
+	int result;         /* an operator returns it or a view of it */
 };
 
 enum bkind { B_INPUT, B_PARAM, B_OUTPUT, B_SCRATCH };
@@ -104,8 +104,8 @@ struct val *pl_squeeze(struct pl *pl, struct val *a, int dim);
 struct val *pl_index(struct pl *pl, int dt, int rank, const struct ix *const *size, const struct ix *over_place);
 /* Reduce the dimensions whose bit is set in mask. */
 struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim);
-/* Of a sum that is done in parts, or should be (cuda): the sum of squared differences from the mean, of parts
- * that are read once; NULL: it is not.  *sum: the same sum of those parts. */
+/* cuda, of a sum that is or should be computed in parts: the sum of squared differences from the mean, which reads the
+ * elements once; *sum becomes the sum of the same parts.  NULL: the sum is not computed in parts. */
 struct val *pl_centred_parts(struct pl *pl, struct val **sum);
 struct val *pl_view(struct pl *pl, struct val *a, int rank, const struct ix *const *size, const struct ix *const *map);
 /* View with a condition: fill where it is 0. */
@@ -118,15 +118,15 @@ int pl_is_int(int dt);
 int pl_itemsize(int dt);
 int pl_promote(int a, int b);
 struct buf *pl_buf(struct pl *pl, enum bkind kind, int dt, int rank, const struct ix *const *size);
-/* Of the element at idx, in elements. */
+/* The offset of the element at idx, in elements. */
 const struct ix *pl_offset(struct pl *pl, const struct buf *b, const struct ix *const *idx);
 void pl_contiguous(struct pl *pl, int rank, const struct ix *const *size, const struct ix **stride);
-/* The same with dimension 1, the channels, as the innermost. */
+/* Strides with dimension 1, the channels, innermost. */
 void pl_channels_last(struct pl *pl, int rank, const struct ix *const *size, const struct ix **stride);
-/* At the traced sizes. */
+/* How many elements at the traced sizes. */
 int64_t pl_numel_now(const struct val *a);
-/* Does memory run along dimension d of what v is computed from? */
+/* Does v read memory along dimension d without gaps, by at least one operand? */
 int pl_is_innermost(const struct pl *pl, const struct val *v, int d);
-/* The same of the largest of them. */
+/* The same for the largest operand alone. */
 int pl_most_along(const struct pl *pl, const struct val *v, int d);
 const char *pl_node_name(const struct val *v); /* for messages; "?" where no node made it */

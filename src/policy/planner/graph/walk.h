@@ -26,8 +26,8 @@ struct walk {
 	struct leaf *first, **tail;
 	struct seen *bucket[256];
 	int into_reds;       /* descend into reductions, each with its own variables */
-	struct seen *column; /* a reduction's, wherever it is met: fresh ones would double at each of nested reductions */
-	/* where it says 1 for a value that is not stored, the value is a LEAF_STOP; NULL: nowhere */
+	struct seen *column; /* variables of a reduction, reused at each visit: new ones would double with each nesting */
+	/* returns 1 for a value that is not stored: it is a LEAF_STOP; may be NULL */
 	int (*stop)(void *ctx, struct val *v, const struct ix *const *idx);
 	void *stop_ctx;
 	int guards; /* conditions of views around the current value */

@@ -7,12 +7,13 @@
 void pl_lower(struct pl *pl);
 /* "aten.relu_.default" */
 int pl_in_place(const char *target);
-/* pytorch.c: the levels of all operators, once those of PyTorch are marked; one of them; and that sizes are traced. */
+/* pytorch.c: compute gnode.level of all operators; take the value of one operator from PyTorch; guards in plan.c that
+ * hold the sizes to the traced ones. */
 void pl_pytorch_levels(struct pl *pl);
 void pl_by_pytorch(struct pl *pl, struct gnode *n);
 void pl_pytorch_guards(struct pl *pl);
 typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
-/* The value of a view's argument where the view itself has become v (an assignment through it). */
+/* The new value of a view's argument, after v was assigned to the view. */
 typedef struct val *(*pl_write_fn)(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);
 enum {
 	PL_VIEW = 1,       /* its result may share the memory of argument 0 */
@@ -26,7 +27,7 @@ struct val *pl_write_reshape(
 	struct pl *pl, struct gnode *view, struct val *parent, struct val *v); /* of the same elements */
 
 struct pl_lower_row {
-	const char *op; /* "max", or of one overload "max.dim"; in place is the same */
+	const char *op; /* "max", or one overload: "max.dim"; in-place variants included */
 	pl_lower_fn fn;
 	int variant; /* which of the operators that fn lowers: what fn finds in n->variant */
 	int flags;
@@ -42,7 +43,7 @@ int64_t pl_arg_int(struct pl *pl, struct gnode *n, int i, const char *name, int6
 double pl_arg_num(struct pl *pl, struct gnode *n, int i, const char *name, double def);
 const char *pl_arg_str(struct gnode *n, int i, const char *name, const char *def);
 int pl_arg_ints(struct pl *pl, struct gnode *n, int i, const char *name, int64_t *out, int max); /* count */
-/* Of arguments that have a name only. */
+/* For arguments that are passed by name only. */
 enum { PL_NO_POSITION = 99 };
 #define pl_kwarg(n, name) pl_arg(n, PL_NO_POSITION, name)
 #define pl_kwarg_int(pl, n, name, def) pl_arg_int(pl, n, PL_NO_POSITION, name, def)
@@ -54,8 +55,8 @@ struct val *pl_gather(struct pl *pl, struct val *src, struct val *at, int dim, i
 	const struct ix *const *map);
 /* Dimension dim of src is replaced by the dimensions of the index (int64, not negative). */
 struct val *pl_take(struct pl *pl, struct val *src, struct val *index, int dim);
-/* Node n writes v to the node or place `name`: later readers see it, through views as well.  `own`: the view that it is
- * written through, or NULL. */
+/* Node n writes v to the node or input `name`: later readers see it, through views as well.  `own`: the view that n
+ * writes through, or NULL. */
 void pl_write(struct pl *pl, struct gnode *n, const char *name, const char *own, struct val *v);
 struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log);
 struct val *pl_linear(

@@ -35,7 +35,7 @@ struct expr {
 	struct kern *k;
 	int vec;          /* cpu: emit vectors along `lane` */
 	int by_lane;      /* cpu: inside a loop over the lanes of a vector */
-	const char *mask; /* cpu: of the lanes for which a condition around the expression holds; NULL: all */
+	const char *mask; /* cpu: the lanes for which a condition around the expression holds; NULL: all */
 	int cuda_vec;     /* cuda: unit-stride loads along `lane` are collected in vload[] */
 	const struct ix_atom *lane;
 	struct ww_str *block[3]; /* 1: row level, 2: inside the column loop */
@@ -52,10 +52,10 @@ struct expr {
 	int red_done[64];
 	int n_temp;
 	int scope, scope_level;
-	int walks;             /* reductions on the spot around it */
+	int walks;             /* how many reductions inside the expression surround it */
 	const struct ix *cond; /* cuda: of the scopes, as long as all are conditions on whole vectors; NULL: others */
 	int need_scalar;       /* a vector form does not exist */
-	struct val *self;      /* evaluated, not loaded, although it is stored */
+	struct val *self;      /* the value to compute, although it is stored */
 };
 
 int pl_has_lane(const struct expr *e, const struct ix *x); /* does x depend on e->lane? */
@@ -63,13 +63,13 @@ void pl_expr_init(struct expr *e, struct pl *pl, struct kern *k);
 struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx);
 /* A product of comparisons as a chain of &&. */
 const char *pl_cond_text(struct pl *pl, const struct ix *x);
-/* A size, or what is computed of sizes alone (half of one, where a gate begins): a factor that plan.c knows. */
+/* Is it a size, or computed from sizes alone (half of one, where a gate begins)?  plan.c can write such a factor. */
 int pl_is_size(struct pl *pl, const struct ix_atom *a);
-/* The first lane for which a comparison changes, less the first lane; NULL: it is not one of the lane with a size. */
+/* The value of `lane` at which a comparison changes; NULL: it does not compare lane, plus an offset, with a bound. */
 const struct ix *pl_lane_bound(struct pl *pl, const struct ix_atom *compared, const struct ix_atom *lane);
 /* cpu: is a loop over so many, next to the lane, unrolled, so that its windows share loads? */
 int pl_unrolls(const struct ix *extent);
-/* v at idx has been computed: its text. */
+/* Tell e the text of v at idx, which has been computed. */
 void pl_expr_known(struct expr *e, const struct val *v, const struct ix *const *idx, struct etext t);
 /* Forget what was computed inside the column loop. */
 void pl_expr_forget(struct expr *e, int level);

@@ -8,12 +8,12 @@
 
 /* pl_fmt() with @ for the name of k. */
 const char *pl_named(struct pl *pl, const struct kern *k, const char *fmt, ...) WW_PRINTF(3, 4);
-/* Each line with that many tabs in front. */
+/* The text with each line indented by that many tabs. */
 const char *pl_indent(struct pl *pl, const char *text, int tabs);
 /* Declarations of the variables of `axis` from the linear number `lin`. */
 void pl_decode(
 	struct pl *pl, struct ww_str *s, const char *tabs, const struct ix_atom *const *axis, int n, const char *lin);
-/* "WW_F32"; the name of the arithmetic of a library, f32 for float. */
+/* "WW_F32"; the name of a library's arithmetic, `f32` for float. */
 const char *pl_dtype_name(int dt);
 const char *pl_math_name(int dt, const char *f32);
 
@@ -36,7 +36,7 @@ void pl_cpu_pointers(struct pl *pl, struct kern *k, struct ww_str *s, const char
 void pl_cpu_context(struct pl *pl, struct kern *k, struct ww_str *s);
 void pl_cpu_functor(
 	struct pl *pl, struct kern *k, struct ww_str *s, const char *head, const char *decl, const char *body);
-/* Of the templates' names, by their operands: "", "_f16", "_bf16". */
+/* The suffix of a template's name for operands of type dt: "", "_f16", "_bf16". */
 const char *pl_cpu_suffix(int dt);
 void pl_cpu_kernel(struct pl *pl, struct kern *k, struct ww_str *s, const char *first, const char *call);
 
@@ -63,8 +63,7 @@ void pl_print_cpu(struct pl *pl, struct kern *k, struct ww_str *s);
 void pl_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s);
 const char *pl_headers_cpu(struct pl *pl);
 const char *pl_headers_cuda(struct pl *pl);
-/* plan.c */
-/* plan.c: the node of a segment that PyTorch runs. */
+/* plan.c: the node of a segment that PyTorch runs; the whole file. */
 const char *pl_print_segment(struct pl *pl, const struct segment *s);
 void pl_print_plan(struct pl *pl);
 /* print.c: both files of a solution */

@@ -4,7 +4,7 @@
 #include "policy/planner/graph/walk.h"
 #include "policy/planner/planner.h"
 
-/* Fresh variables for a shape; dimensions of size 1 are at 0. */
+/* New variables for v's index; the index is 0 in dimensions of size 1. */
 void pl_own_vars(struct pl *pl, const struct val *v, const struct ix **idx);
 enum { PL_MAX_ROOTS = 4096 };
 /* Count, for every anchor, the roots that reach it; make the roots that anchors and splits demand. */
@@ -16,7 +16,7 @@ int pl_red_known(const struct kern *k, const struct val *r, const struct ix *con
 void pl_subst_kern(struct pl *pl, struct kern *k, const struct ix_atom *const *v, const struct ix *const *e, int n);
 /* siblings.c: cuda's row kernels over the same rows, which read the same or each other, become one. */
 void pl_join_siblings(struct pl *pl);
-/* Make one axis of neighbours that every access of k walks through as one. */
+/* Merge neighbouring axes of k that every access steps through as one. */
 void pl_merge_axes(struct pl *pl, struct kern *k);
 /* Where elements along an axis are computed of each other (val.chain: the states of a recurrence that is written out,
  * stacked): leave the axis out, and store all of them at each place. */

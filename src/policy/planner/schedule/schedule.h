@@ -17,14 +17,14 @@ enum skeleton { NO_SKELETON, SOFTMAX, LOG_SOFTMAX, LSE, LAYERNORM, RMSNORM };
 /* One reduction. */
 struct step {
 	const char *before;  /* statements of a column that its argument needs, after those of the steps before it */
-	struct etext value;  /* the argument, */
-	struct etext result; /* and what the sum is called afterwards */
+	struct etext value;  /* the argument */
+	struct etext result; /* the result's name after the loop */
 };
 
 /* One loop over the columns: the reductions of one stage, or the outputs. */
 struct pass {
 	int stage;                /* of the reductions in it; k->n_stage: the outputs */
-	const char *row;          /* statements in front of it, once a row */
+	const char *row;          /* statements before the loop, once per row */
 	const char *first, *last; /* statements of a column before and after the steps */
 	/* cuda: */
 	const char *arrays, *after; /* for vectors of outputs: declarations, and what stores them */
@@ -70,11 +70,10 @@ struct loop {
 	int library;              /* enum pl_library_facts */
 	int width;                /* cuda: elements along the lane that the template hands over at once */
 	const char *load, *store; /* statements of its functors, or of the skeleton's */
-	/* cuda: the vectors that `store` reads: declarations, references to those of `given`, and their loads; NULL:
-	 * none
-	 */
+	/* cuda: the vectors that `store` reads: declarations, references to those of `given`, and their loads; may be
+	 * NULL */
 	const char *ahead, *refs, *fetch;
-	const char *given, *given_refs, *ask; /* the same of those that `load` reads, of an operand behind the first */
+	const char *given, *given_refs, *ask; /* the same for `load` of an operand after the first */
 };
 
 /* Fill k->loop of every kernel, or find an earlier kernel that does the same to other buffers (k->shared). */
@@ -86,7 +85,7 @@ int pl_share_kernel(struct pl *pl, struct kern *k);
 const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int n);
 
 /* ---- loop.c: pointwise and row kernels */
-/* The number of the column that a row kernel is at, as text. */
+/* The linear number of a row kernel's current column, as text. */
 const char *pl_linear_column(struct pl *pl, struct kern *k);
 /* Index of the argument of reduction i of kernel k. */
 void pl_red_element(const struct kern *k, int i, const struct ix **idx);
@@ -105,7 +104,7 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 	const char **decl, const char *cond);
 /* Append "| a | b ...": the factors of the terms of `off` beside the lane, as text of plan.c. */
 const char *pl_cuda_terms(struct pl *pl, const char *terms, const struct ix *off, const struct ix_atom *lane);
-/* The same of where the comparisons of a load's condition change along the lane. */
+/* The same for the lanes at which the comparisons of a load's condition change. */
 const char *pl_cuda_cond_terms(struct pl *pl, const char *terms, const struct ix *cond, const struct ix_atom *lane);
 /* Declarations of n vectors, and their loads from where the lane's first element is `start`; sub: behind the names. */
 const char *pl_cuda_loaded(const struct vload *v); /* the type of their elements */
@@ -118,9 +117,9 @@ const struct ix_atom *pl_lane_of(struct pl *pl, struct kern *k, int d);
 /* Merge axes from..to-1 of an anchor's index into one variable, and rewrite the output's index (and *idx, if given) to
  * use it. */
 const struct ix_atom *pl_join(struct pl *pl, struct kern *k, int from, int to, const struct ix **idx);
-/* A library's result can go where the kernel's would, since nothing follows. */
+/* Nothing is fused behind the anchor: a library can write its result where the kernel would. */
 int pl_is_bare(const struct kern *k);
-/* The largest of most, most / 2, ... 1 that divides n at the size at hand. */
+/* The largest of most, most / 2, ... 1 that divides n at the traced sizes. */
 int pl_widest(const struct ix *n, int most);
 /* Product of the sizes from..to-1 of v. */
 const struct ix *pl_sizes(struct pl *pl, const struct val *v, int from, int to);
