@@ -171,10 +171,12 @@ static int make_parents(const char *path, int leaf_is_dir)
 	return fd < 0 && errno != EEXIST ? -1 : 0;
 }
 
+/* Device nodes are written through a read-only mount as well; what cannot be changed there is their mode, owner and
+ * times, which are the machine's. */
 static int restrict_mount(const char *at, int flags)
 {
 	struct mount_attrs a = { .set = ATTR_NOSUID };
-	if (!(flags & WW_BIND_WRITE))
+	if (!(flags & WW_BIND_WRITE) || (flags & WW_BIND_DEVICE))
 		a.set |= ATTR_RDONLY;
 	if (!(flags & WW_BIND_DEVICE))
 		a.set |= ATTR_NODEV;
@@ -275,6 +277,27 @@ static enum ww_rc fill_root(const struct ww_sandbox_opts *o, const int *fds, con
 	return WW_OK;
 }
 
+/* Standard descriptors that are the machine's /dev/null (`null`) become one of a read-only mount, which nobody sees: by
+ * the others, opened before, whoever is root could change its mode for the whole machine. */
+static enum ww_rc own_null(int null, const char *root, struct ww_err *err)
+{
+	static const struct ww_sandbox_bind b = { "/.null", WW_BIND_DEVICE };
+	char at[PATH_MAX];
+	struct stat machines, st;
+	if (null < 0)
+		return WW_OK;
+	snprintf(at, sizeof(at), "%s%s", root, b.path);
+	WW_CHECK(bind_one(&b, null, root, err));
+	int fd = open(at, O_RDWR | O_CLOEXEC);
+	int bad = fd < 0 || fstat(fd, &machines) < 0 || umount2(at, MNT_DETACH) < 0 || unlink(at) < 0;
+	for (int i = 0; !bad && i <= 2; i++)
+		if (fstat(i, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == machines.st_rdev)
+			bad = dup2(fd, i) < 0;
+	if (fd >= 0)
+		close(fd);
+	return bad ? ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot open /dev/null anew") : WW_OK;
+}
+
 enum { MAX_BINDS = 128 };
 
 static enum ww_rc enter_root(const struct ww_sandbox_opts *o, struct ww_err *err)
@@ -287,14 +310,18 @@ static enum ww_rc enter_root(const struct ww_sandbox_opts *o, struct ww_err *err
 		return ww_err_set(err, WW_ERR_LIMIT, "sandbox: more than %d paths", (int)MAX_BINDS);
 	for (; n < o->n_binds; n++)
 		fds[n] = open(o->binds[n].path, O_PATH | O_CLOEXEC);
+	int null = open("/dev/null", O_PATH | O_CLOEXEC);
 	if (mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
 		mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m") < 0)
 		WW_TRY(ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot make a private root"));
 	WW_TRY(fill_root(o, fds, root, err));
+	WW_TRY(own_null(null, root, err));
 	if (chdir(root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0 ||
 		mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL) < 0)
 		rc = ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot enter the private root");
 out:
+	if (null >= 0)
+		close(null);
 	while (n > 0)
 		if (fds[--n] >= 0)
 			close(fds[n]);
