@@ -21,7 +21,7 @@ static const struct {
 	[WW_CORPUS_TOO_LONG] = { "too_long", "too long" } };
 
 /* The output of `inspect --json`, or its member device; *device is a new reference. */
-static enum ww_rc read_facts(const char *path, json_t **device, struct ww_err *err)
+static enum ww_rc read_facts(const char *path, const char *target, json_t **device, struct ww_err *err)
 {
 	json_auto_t *all = NULL;
 	if (!path)
@@ -31,7 +31,11 @@ static enum ww_rc read_facts(const char *path, json_t **device, struct ww_err *e
 	WW_CHECK(ww_json_read_file(path, FACTS_MAX, &all, err));
 	json_t *member = json_object_get(all, "device");
 	*device = json_incref(json_is_object(member) ? member : all);
-	return json_is_object(*device) ? WW_OK : ww_err_set(err, WW_ERR_USAGE, "%s holds no facts of a device", path);
+	if (!json_is_object(*device))
+		return ww_err_set(err, WW_ERR_USAGE, "%s holds no facts of a device", path);
+	if ((ww_json_int(*device, "sm_count", 0) > 0) != (ww_target_of(target) == WW_TARGET_CUDA))
+		return ww_err_set(err, WW_ERR_USAGE, "--target %s: %s does not hold the facts of such a device", target, path);
+	return WW_OK;
 }
 
 static enum ww_rc corpus_opts(
@@ -51,7 +55,7 @@ static enum ww_rc corpus_opts(
 	WW_CHECK(ww_teach_forms_read(v->forms, v->turns, &o->forms, err));
 	if (v->forms && o->prompt.loop != WW_LOOP_AGENT)
 		return ww_err_set(err, WW_ERR_USAGE, "--forms are of the loop with tools; add --loop agent");
-	WW_CHECK(read_facts(v->facts, device, err));
+	WW_CHECK(read_facts(v->facts, v->judging.target, device, err));
 	o->device = *device;
 	return WW_OK;
 }

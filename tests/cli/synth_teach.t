@@ -80,6 +80,9 @@ code, _, err = run("synth", "teach", suite, path("none.jsonl"))
 ok(code == 2 and "--facts" in err and not os.path.exists(path("none.jsonl")), "without facts it is refused", err)
 task = put("task.py", ROWS[0]["code"])
 facts = put("facts.json", run("inspect", "--json", "--target", "cpu", "--threads", "1", task)[1])
+code, _, err = run("synth", "teach", suite, path("none.jsonl"), "--target", "cuda", "--facts", facts)
+ok(code == 2 and "--target cuda" in err and not os.path.exists(path("none.jsonl")),
+   "so are those of a device of another kind", err)
 args = ["synth", "teach", suite, "--target", "cpu", "--facts", facts, "--against", apart, "--longest", "9000", "--json"]
 code, out, err = run(*args, path("one.jsonl"), "-j", "1")
 counts = json.loads(out or "{}")
