@@ -148,8 +148,8 @@ static void add_device(struct ww_str *s, const struct ww_ref_info *info, const s
 		ww_str_addf(s, ", compute capability %d.%d, %d SMs, %lld KiB shared memory a block, %lld MiB L2\n  driver %s, ",
 			d->cc / 10, d->cc % 10, d->sm_count, d->shared_per_block_bytes >> 10, d->l2_bytes >> 20, info->driver);
 	else
-		ww_str_addf(s, ", %d threads, %d-byte vectors, caches %lld KiB, %lld KiB, %lld KiB\n  ", d->threads,
-			d->vector_bytes, d->l1_bytes >> 10, d->l2_bytes >> 10, d->l3_bytes >> 10);
+		ww_str_addf(s, ", %d thread%s, %d-byte vectors, caches %lld KiB, %lld KiB, %lld KiB\n  ", d->threads,
+			d->threads == 1 ? "" : "s", d->vector_bytes, d->l1_bytes >> 10, d->l2_bytes >> 10, d->l3_bytes >> 10);
 	ww_str_addf(s, "PyTorch %s\n  memory ", info->torch);
 	add_count(s, (double)d->memory_bytes, "B");
 	ww_str_adds(s, ", copied at ");

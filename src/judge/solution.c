@@ -308,6 +308,8 @@ enum ww_rc ww_solution_load(struct ww_solution_files *f, const char *path, enum 
 		rc = load_kernelbench(f, file, want, err);
 	else if (found)
 		rc = ww_err_set(err, WW_ERR_USAGE, "%s holds %d files that define ModelNew; name one of them", path, found);
+	else if (has(path, "solution/plan.c") || has(path, "solution/model_new.py"))
+		rc = ww_err_set(err, WW_ERR_USAGE, "%s holds a run, and its solution is %s/solution; name that", path, path);
 	else
 		rc = ww_err_set(err, WW_ERR_USAGE,
 			"%s has no plan.c with kernels.cu (or kernels.c), no model_new.py, and no file that "

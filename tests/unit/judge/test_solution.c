@@ -76,6 +76,18 @@ static void plans(void **state)
 	assert_int_equal(t, WW_TARGET_CUDA);
 }
 
+static void a_run_of_optimize(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	char path[PATH_MAX];
+	(void)state;
+	fresh();
+	assert_int_equal(ww_fs_join(path, dir, "solution", &err), WW_OK);
+	assert_int_equal(ww_fs_mkdirs(path, &err), WW_OK);
+	put("solution/plan.c", "p");
+	refused(".", "and its solution is ");
+}
+
 static void kernelbench(void **state)
 {
 	(void)state;
@@ -162,7 +174,7 @@ static int remove_dir(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(plans), cmocka_unit_test(kernelbench),
-		cmocka_unit_test(cuda_agent), cmocka_unit_test(too_many_files) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(plans), cmocka_unit_test(a_run_of_optimize),
+		cmocka_unit_test(kernelbench), cmocka_unit_test(cuda_agent), cmocka_unit_test(too_many_files) };
 	return cmocka_run_group_tests_name("judge/solution", tests, make_dir, remove_dir);
 }
