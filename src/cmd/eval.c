@@ -160,6 +160,21 @@ static void default_dir(const struct ww_suite *s, char *out)
 	snprintf(out, PATH_MAX, "runs/eval-%.100s-%s", name, stamp);
 }
 
+/* A problem without a solution is not correct; a folder without any for this suite is a mistake. */
+static enum ww_rc check_solutions(const struct ww_suite *s, const char *dir, struct ww_err *err)
+{
+	char path[PATH_MAX];
+	if (!ww_fs_is_dir(dir))
+		return ww_err_set(err, WW_ERR_USAGE, "--solutions: there is no directory %s", dir);
+	for (size_t i = 0; i < s->n; i++)
+		if (ww_suite_solution(dir, &s->problems[i], path))
+			return WW_OK;
+	return ww_err_set(err, WW_ERR_USAGE,
+		"--solutions: %.300s holds no solution of the %zu problems of %.300s; the first one's would be %.300s/%.200s "
+		"or %.300s/%.200s.py (docs/eval.md has the other places)",
+		dir, s->n, s->name, dir, s->problems[0].id, dir, s->problems[0].id);
+}
+
 static enum ww_rc prepare(struct run *r, struct ww_err *err)
 {
 	const struct options *o = r->o;
@@ -171,6 +186,8 @@ static enum ww_rc prepare(struct run *r, struct ww_err *err)
 		o->judging.devices, o->judging.target, r->devices, WW_BATCH_MAX_DEVICES, &r->n_devices, err));
 	WW_CHECK(ww_agent_values_skill(&o->agent, &r->skill, &r->has_skill, err));
 	WW_CHECK(ww_suite_open(&r->suite, o->suite, (int)o->level, o->split, err));
+	if (o->solutions)
+		WW_CHECK(check_solutions(&r->suite, o->solutions, err));
 	WW_CHECK(take_part(r, err));
 	WW_CHECK(ww_host_choose_target(o->judging.target, r->n_devices ? r->devices[0] : r->common.judge.device,
 		&r->common.judge.target, r->device_name, sizeof(r->device_name), &gpus, err));

@@ -93,6 +93,15 @@ static enum ww_rc check_empty(const char *dir, struct ww_err *err)
 	return rc;
 }
 
+/* As it was typed: 0.3, where JSON has 0.29999999999999999. */
+static void add_value(const json_t *v, struct ww_str *out)
+{
+	if (json_is_real(v))
+		ww_str_addf(out, "%.10g", json_real_value(v));
+	else
+		ww_json_add(out, v ? v : json_null());
+}
+
 /* The first member of two configurations that differs, as an error; `what` says what follows from it. */
 static enum ww_rc same(const json_t *a, const json_t *b, const char *what, struct ww_err *err)
 {
@@ -103,8 +112,8 @@ static enum ww_rc same(const json_t *a, const json_t *b, const char *what, struc
 		if (was && json_equal((json_t *)(uintptr_t)was, v))
 			continue;
 		ww_auto_str old = WW_STR_INIT(200), new = WW_STR_INIT(200);
-		ww_json_add(&old, was ? was : json_null());
-		ww_json_add(&new, v);
+		add_value(was, &old);
+		add_value(v, &new);
 		return ww_err_set(err, WW_ERR_USAGE, "%s: %s is %.150s, not %.150s", what, key, old.p, new.p);
 	}
 	return WW_OK;

@@ -156,6 +156,7 @@ if ALL:
 
 other = shutil.copytree(paths[1], os.path.join(TMP, "other"))
 about = json.loads(get(other, "run.json"))
+shutil.rmtree(os.path.join(other, "problems"))
 put("other/run.json", json.dumps({**about, "config": {**about["config"], "policy": "hand"}}))
 for what, argv, meant in (
         ("an unknown suite", [WW, "eval", "--suite", "kernelbunch"], "examples-cpu"),
@@ -163,6 +164,9 @@ for what, argv, meant in (
         ("a wrong slice", command("x", "--slice", "3/2"), "--slice takes I/N"),
         ("GPUs for the cpu target", command("x", "--devices", "0,1"), "--devices names GPUs"),
         ("a level that is not there", command("x", "--level", "9"), "no problem of level 9"),
+        ("solutions that are nowhere", command("x", "--solutions", "nowhere"), "there is no directory nowhere"),
+        ("a folder without a solution of the suite", command("x", "--solutions", other), "holds no solution of the 4"),
+        ("another limit", command("first", "--slice", "1/2", "--max-time-seconds", "0.7"), ", not 0.7\n"),
         ("another policy in the same directory", command("first", "--slice", "1/2", "--policy", replay), "policy is"),
         ("a policy that cannot be had", command("x", "--policy", "replay:x"), "cannot open x"),
         ("merging what is no part of one evaluation", [WW, "eval", "--merge", paths[0], other,
