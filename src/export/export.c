@@ -70,10 +70,27 @@ enum ww_rc ww_export_render(struct ww_export *x, const char *path, const char *t
 								   : ww_export_file(x, path, s.p, s.len, err);
 }
 
+/* Words of C and C++, and what GNU C defines: the header declares struct NAME. */
+static const char taken[] =
+	" alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class compl "
+	"concept const const_cast consteval constexpr constinit continue co_await co_return co_yield decltype default delete "
+	"do double dynamic_cast else enum explicit export extern false float for friend goto if inline int linux long "
+	"mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register "
+	"reinterpret_cast requires restrict return short signed sizeof static static_assert static_cast struct switch "
+	"template this thread_local throw true try typedef typeid typename typeof union unix unsigned using virtual void "
+	"volatile wchar_t while xor xor_eq ";
+
+static int is_taken(const char *name)
+{
+	char word[32];
+	return (size_t)snprintf(word, sizeof(word), " %s ", name) < sizeof(word) && strstr(taken, word);
+}
+
 /* The task's name as a C identifier and Python module name. */
 static char *identifier(struct ww_arena *a, const char *name)
 {
-	char *id = ww_arena_printf(a, "%s%.60s", isdigit((unsigned char)*name) || !*name ? "task_" : "", name);
+	int as_it_is = *name && !isdigit((unsigned char)*name) && !is_taken(name);
+	char *id = ww_arena_printf(a, "%s%.60s", as_it_is ? "" : "task_", name);
 	for (char *p = id; p && *p; p++)
 		if (!isalnum((unsigned char)*p))
 			*p = '_';

@@ -52,6 +52,9 @@ if [ "$all" ]; then
 	run $data/solution --task $data/scaled_relu.py --format kernelbench -o "$tmp/kernelbench" &&
 		grep -q "^$tmp/kernelbench: checked" "$tmp/log"
 	ok $? "export kernelbench"
+	cp $data/scaled_relu.py "$tmp/switch.py" # a word of C
+	run $data/solution --task "$tmp/switch.py" --format c -o "$tmp/switch" && [ -f "$tmp/switch/task_switch.h" ]
+	ok $? "a task may be called by a word of C"
 fi
 
 # A wrong kernel must fail the check and leave nothing.
