@@ -32,6 +32,8 @@ static enum ww_rc one_page(const char *dir, struct ww_str *html, struct ww_err *
 	char sampled[PATH_MAX];
 	if (ww_rundir_is_one(dir))
 		return ww_rundir_html(dir, html, err);
+	if (ww_fs_is_file(dir))
+		return ww_err_set(err, WW_ERR_USAGE, "%s is a file; name the directory of the run", dir);
 	if (!ww_fs_is_dir(dir))
 		return ww_err_set(
 			err, WW_ERR_USAGE, "there is no directory %s; give one that optimize, eval or train wrote", dir);

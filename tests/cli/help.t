@@ -76,6 +76,8 @@ ok(all(f"{words} argument" in e for words, e in zip(("takes 1", "takes 2", "take
 for name, says in (("no-such-file.jsonl#1", "no task set at no-such-file.jsonl#1"), (ROOT, f"as {ROOT}#1")):
     code, out, err = run("synth", "show", name)
     ok(code == 2 and not out and says in err, f"synth show says how to name a row where {says}", err)
+code, out, err = run("report", DOC)
+ok(code == 2 and not out and "is a file; name the directory" in err, "report of a file asks for the directory", err)
 err = run("serve", "--decide", "x")[2]
 ok("times|reward" in err, "serve has the option --decide that its page names", err)
 code, out, err = run("no-such-command")
