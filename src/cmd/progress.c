@@ -289,7 +289,8 @@ void ww_progress_event(void *ctx, const struct ww_agent_event *e)
 		snprintf(p->tool[e->episode], sizeof(p->tool[0]), "final");
 		set(&p->what, "judging the result once more from scratch");
 		if (e->text)
-			ww_str_addf(&p->what, " in %.0f s: the last measurement was disturbed (%s)", e->pause_s, e->text);
+			ww_str_addf(
+				&p->what, " in %.*f s: the last measurement was disturbed (%s)", e->pause_s < 10, e->pause_s, e->text);
 		if (!p->live)
 			fprintf(p->to, "%7.1f s  %s\n", ww_seconds_since(p->start_ns), p->what.p), fflush(p->to);
 		break;

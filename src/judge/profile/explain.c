@@ -284,8 +284,8 @@ void ww_explain_text(const json_t *explained, struct ww_str *out)
 	const json_t *kernels = json_object_get(explained, "kernels"), *totals = json_object_get(explained, "totals");
 	size_t i;
 	json_t *k;
-	ww_str_addf(
-		out, "\n  %zu kernels: what is in each, why, and its time beside its floor\n", json_array_size(kernels));
+	size_t n = json_array_size(kernels);
+	ww_str_addf(out, "\n  %zu kernel%s: what is in each, why, and its time beside its floor\n", n, n == 1 ? "" : "s");
 	json_array_foreach((json_t *)kernels, i, k)
 		add_kernel(k, out);
 	ww_str_adds(out, "\n  all together");
