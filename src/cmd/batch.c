@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/time.h"
 #include "cmd/cmd.h"
+#include "cmd/progress.h"
 #include "judge/batch.h"
 
 #include <errno.h>
@@ -54,6 +55,7 @@ struct run {
 	uint64_t start_ns;
 	pthread_mutex_t lock; /* what follows, and standard output */
 	uint64_t shown_ns;
+	struct ww_progress *progress;
 	int64_t skipped, skipped_wrong, correct, wrong, unusable, failed, interrupted;
 	struct ww_err broken; /* a result could not be written: the batch ends */
 	struct entry *under_way;
@@ -65,17 +67,25 @@ struct run {
 
 static void show_progress(struct run *r, int now)
 {
-	int terminal = isatty(2);
+	ww_auto_str line = WW_STR_INIT(512);
 	double s = ww_seconds_since(r->start_ns);
 	int64_t done = r->correct + r->wrong + r->unusable + r->failed;
-	if (!now && ww_seconds_since(r->shown_ns) < (terminal ? 0.2 : PROGRESS_S))
+	int live = ww_progress_is_live(r->progress) && !now;
+	if (!now && ww_seconds_since(r->shown_ns) < (live ? 0.2 : PROGRESS_S))
 		return;
 	r->shown_ns = ww_now_ns();
-	fprintf(stderr,
-		"%s%lld done: %lld correct, %lld not, %lld unusable, %lld failed; %lld skipped; %.0f s, %.1f a minute%s",
-		terminal ? "\r\033[K" : "", (long long)done, (long long)r->correct, (long long)r->wrong, (long long)r->unusable,
-		(long long)r->failed, (long long)r->skipped, s, s > 0 ? 60.0 * (double)done / s : 0,
-		terminal && !now ? "" : "\n");
+	ww_str_addf(&line, "%lld done: %lld correct, %lld not, %lld unusable, %lld failed; %lld skipped; ", (long long)done,
+		(long long)r->correct, (long long)r->wrong, (long long)r->unusable, (long long)r->failed,
+		(long long)r->skipped);
+	if (!live)
+		ww_str_addf(&line, "%.0f s, ", s);
+	ww_str_addf(&line, "%.1f a minute", s > 0 ? 60.0 * (double)done / s : 0);
+	if (live)
+		ww_progress_stage(r->progress, line.p);
+	if (now)
+		ww_progress_clear(r->progress);
+	if (!live)
+		ww_progress_say(r->progress, "%s", line.p);
 }
 
 static int write_out(const char *line, size_t n)
@@ -95,6 +105,8 @@ static void emit(struct run *r, json_t *o)
 		rc = ww_err_set(&err, WW_ERR_NOMEM, "out of memory for a result");
 	if (rc == WW_OK)
 		rc = ww_results_append(r->results, line.p, line.len, &err);
+	if (ww_progress_is_live(r->progress))
+		ww_progress_clear(r->progress); /* a result is a line of its own, also where both go to one terminal */
 	if (rc == WW_OK && write_out(line.p, line.len))
 		rc = ww_err_errno(&err, WW_ERR_IO, "cannot write to standard output");
 	if (rc != WW_OK && r->broken.rc == WW_OK) {
@@ -355,6 +367,7 @@ int ww_cmd_batch_run(const struct ww_cmd_batch *o)
 	/* With a malloc arena per thread, each grows to the largest job that it has seen. */
 	mallopt(M_ARENA_MAX, MAX_ARENAS);
 	r.shown_ns = r.start_ns;
+	r.progress = ww_progress_new(stderr);
 	WW_TRY(open_jobs(o->jobs, &fd, &err));
 	WW_TRY(ww_results_open(&r.results, o->output, &strange, &err));
 	if (strange)
@@ -367,6 +380,7 @@ int ww_cmd_batch_run(const struct ww_cmd_batch *o)
 	show_progress(&r, 1);
 out:
 	ww_batch_close(r.batch);
+	ww_progress_free(r.progress);
 	ww_results_close(r.results);
 	forget_all(&r);
 	if (fd >= 0)

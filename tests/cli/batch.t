@@ -8,6 +8,7 @@ Two processes and a few reference workers in all: the first is killed in the mid
 interrupted in the middle of another."""
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
 from tap import command_line, descendants_of, finish, need_pytorch, ok  # noqa: E402
+from terminal import on_terminal  # noqa: E402
 
 root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(root, "tests/judge"))
@@ -198,4 +200,12 @@ ok(done.returncode == 1 and not done.stdout, "a batch of jobs that are done star
 done = subprocess.run([BINARY, "judge", "--batch", "-", "-o", results, *OPTIONS], env=h.env, input=json.dumps(honest),
                       capture_output=True, text=True)
 ok(done.returncode == 0, "with exit code 0 where all are correct", done.stderr)
+# On a narrow terminal the status line is cut, and gone where the last line stands.
+shown = h.write("shown.jsonl", "".join(json.dumps({**compiles, "id": i, "solution": inline(kernel(GOOD) + f"// {i}\n")})
+                                       + "\n" for i in range(3)))
+code, seen, out = on_terminal([BINARY, "judge", "--batch", shown, "--parallel", "1"], "stderr", 50)
+drawn = re.findall(r"([^\r\n\033]*)\033\[K(?!\r?\n)", seen)
+ok(code == 1 and out.count("\n") == 3 and any("done:" in d for d in drawn) and max(map(len, drawn)) < 50
+   and not drawn[-1],
+   "the status line of a batch fits the terminal", [code, seen])
 finish()
