@@ -83,3 +83,5 @@ void pl_einsum(struct pl *pl, struct gnode *n);
 
 static inline void done(struct gnode *n, struct val *v) { n->out[0] = v; }
 static inline struct val *self(struct pl *pl, struct gnode *n) { return pl_need_val(pl, n, 0, "self"); }
+/* x, which is less than twice `size`, modulo it: without a quotient, so that vectors read runs. */
+const struct ix *pl_wrap(struct pl *pl, const struct ix *x, const struct ix *size);

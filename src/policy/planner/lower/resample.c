@@ -29,7 +29,9 @@ static struct val *pad_of(struct pl *pl, struct val *a, const int64_t *p, int np
 			continue;
 		}
 		if (how == CIRCULAR) {
-			map[d] = ix_mod(pl, ix_add(pl, i, a->size[d]), a->size[d]);
+			map[d] = pl_wrap(pl, i, a->size[d]);
+			if (lo > 0)
+				map[d] = ix_add(pl, map[d], ix_mul(pl, a->size[d], ix_lt(pl, pl->place[d], ix_const(pl, lo))));
 		} else {
 			/* below 0, inside, beyond the end: three terms, two of them times 0 */
 			const struct ix *one = ix_const(pl, 1), *zero = ix_const(pl, 0), *last = ix_addc(pl, a->size[d], -1);

@@ -470,6 +470,11 @@ static void flip(struct pl *pl, struct gnode *n)
 	done(n, pl_view(pl, a, a->rank, a->size, map));
 }
 
+const struct ix *pl_wrap(struct pl *pl, const struct ix *x, const struct ix *size)
+{
+	return ix_sub(pl, x, ix_mul(pl, size, ix_lt(pl, ix_addc(pl, size, -1), x)));
+}
+
 static void roll(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
@@ -481,7 +486,7 @@ static void roll(struct pl *pl, struct gnode *n)
 		const struct ix *size[1] = { pl_numel(pl, a) };
 		int64_t total = ix_num(size[0]);
 
-		map[0] = ix_mod(pl, ix_addc(pl, pl->place[0], ((-by[0]) % total + total) % total), size[0]);
+		map[0] = pl_wrap(pl, ix_addc(pl, pl->place[0], ((-by[0]) % total + total) % total), size[0]);
 		done(n, pl_reshape(pl, pl_view(pl, pl_reshape(pl, a, 1, size), 1, size, map), a->rank, a->size));
 		return;
 	}
@@ -493,7 +498,7 @@ static void roll(struct pl *pl, struct gnode *n)
 		int d = pl_dim(pl, n, dims[i], a->rank);
 		int64_t size = ix_num(a->size[d]), s = ((-by[i]) % size + size) % size;
 
-		map[d] = ix_mod(pl, ix_addc(pl, map[d], s), a->size[d]);
+		map[d] = pl_wrap(pl, ix_addc(pl, map[d], s), a->size[d]);
 	}
 	done(n, pl_view(pl, a, a->rank, a->size, map));
 }

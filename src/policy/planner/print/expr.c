@@ -349,12 +349,41 @@ static const char *vec_places(struct expr *e, const struct ix *x)
 	return sum ? pl_fmt(pl, "(%s)", sum) : "ww_vi_set(0)";
 }
 
+/* Whether places along the lane are a run: its last lane, and for each comparison "&& (first) == (last)". */
+struct run {
+	const struct ix *last;
+	const char *same;
+};
+
+/* Comparisons of what moves evenly are the same for all lanes where they are for the first and the last one; the places
+ * in between are then a run if the last one is as far away as it would be.  0: others are compared. */
+static int find_run(struct expr *e, const struct ix *x, struct run *run)
+{
+	const struct ix *coef, *rest;
+
+	for (int i = 0; i < x->n; i++)
+		for (int a = 0; a < x->m[i].n; a++) {
+			const struct ix_atom *t = x->m[i].atom[a];
+			const struct ix *less;
+
+			if (t == e->lane || !pl_has_lane(e, pl_of_var(e->pl, t)))
+				continue;
+			less = pl_of_var(e->pl, t);
+			if (t->kind != IX_LT || !ix_affine(e->pl, ix_sub(e->pl, t->a, t->b), e->lane, &coef, &rest))
+				return 0;
+			run->same = pl_fmt(e->pl, "%s && %s == %s", run->same, ix_text(e->pl, less),
+				ix_text(e->pl, ix_subst(e->pl, less, &e->lane, &run->last, 1)));
+		}
+	return 1;
+}
+
 /* A vector of elements that lie anywhere, as behind a reflection; NULL where their places are no vector. */
 static const char *load_places(struct expr *e, struct buf *b, const struct ix *off, const char *suffix)
 {
 	struct ix *base = pl_alloc(e->pl, sizeof(*base) + (size_t)off->n * sizeof(base->m[0]));
 	struct ix *along = pl_alloc(e->pl, sizeof(*along) + (size_t)off->n * sizeof(along->m[0]));
-	const char *places;
+	const char *places, *at;
+	struct run run = { .same = "" };
 	int64_t most = 1;
 
 	base->n = along->n = 0;
@@ -373,8 +402,16 @@ static const char *load_places(struct expr *e, struct buf *b, const struct ix *o
 			base->m[base->n++] = off->m[i];
 	}
 	places = vec_places(e, along);
-	return places ? pl_fmt(e->pl, "ww_vf_load_at%s(%s + %s, %s, n)", suffix, b->name, ix_text(e->pl, base), places)
-				  : NULL;
+	if (!places)
+		return NULL;
+	at = pl_fmt(e->pl, "%s + %s", b->name, ix_text(e->pl, base));
+	places = pl_fmt(e->pl, "ww_vf_load_at%s(%s, %s, n)", suffix, at, places);
+	run.last = ix_temp(e->pl, pl_fmt(e->pl, "(%s + n - 1)", e->lane->name));
+	if (find_run(e, along, &run))
+		places = pl_fmt(e->pl, "%s - %s == n - 1%s ? ww_vf_load%s(%s + %s, n) : %s",
+			ix_text(e->pl, ix_subst(e->pl, along, &e->lane, &run.last, 1)), ix_text(e->pl, along), run.same,
+			first_pass(e, b, off) && b->dt == WW_F32 ? "_ahead" : suffix, at, ix_text(e->pl, along), places);
+	return places;
 }
 
 enum { WINDOW = 8 };
