@@ -324,6 +324,8 @@ static void test_split_lanes(void **state)
 	assert_non_null(strstr(r.device_text, "= ww_vf_load(in_y + "));
 	assert_non_null(strstr(r.device_text, "\t\tfor (ix_t i19 = 0; i19 < S6; i19++) {\n"));
 	assert_null(strstr(r.device_text, "[l] = "));
+	assert_non_null(strstr(r.device_text, "ww_vf_store(out1 + ")); /* rows of 20 share lines */
+	assert_null(strstr(r.device_text, "ww_vf_stream("));
 	ww_pl_result_release(&r);
 	json_decref(g);
 }

@@ -421,6 +421,15 @@ static int place_across(struct pl *pl, struct kern *k)
 /* cpu: as many streams of lines are foreseen by the processor (4.7 MB turned, from memory: 300 us; with 128 580 us). */
 enum { ACROSS_COLUMNS = 32 };
 
+enum { STREAM_FROM = 6 };
+
+int pl_streams(const struct pl *pl, const struct kern *k, const struct ix_atom *lane)
+{
+	int64_t lanes = ww_max(1, pl->dev.vector_bytes / 4), length = ix_num(lane->b);
+
+	return k->kind != K_POINT || length % lanes == 0 || length >= STREAM_FROM * lanes;
+}
+
 /* Rows that are not whole vectors start anywhere in a line, and stores around the caches want whole lines: such a row
  * starts with the floats before the first one.  Returns where the first output of that kind stores column `lane`. */
 static const char *streamed(struct pl *pl, struct kern *k)
@@ -428,7 +437,7 @@ static const char *streamed(struct pl *pl, struct kern *k)
 	const struct loop *l = k->loop;
 	int64_t lanes = ww_max(1, pl->dev.vector_bytes / 4), length = ix_num(l->lane->b);
 
-	if (l->along != COLUMNS || length % lanes == 0 || length < 2 * lanes)
+	if (l->along != COLUMNS || length % lanes == 0 || length < 2 * lanes || !pl_streams(pl, k, l->lane))
 		return NULL;
 	for (int o = 0; o < k->n_out; o++) {
 		const struct ix *off = pl_offset(pl, k->out[o]->root, k->out_idx[o]);

@@ -24,7 +24,8 @@ static void store_vector(struct expr *e, struct val *v, const struct ix *off, st
 	else if (b->dt == WW_BOOL)
 		ww_str_addf(s, "ww_vf_store_u8(%s, ww_vf_of_vm(%s), n);\n", at, t.t);
 	else if (b->dt == WW_F32)
-		ww_str_addf(s, "%s(%s, %s, n);\n", b->kind == B_OUTPUT ? "ww_vf_stream" : "ww_vf_store", at, t.t);
+		ww_str_addf(s, "%s(%s, %s, n);\n",
+			b->kind == B_OUTPUT && pl_streams(pl, e->k, e->lane) ? "ww_vf_stream" : "ww_vf_store", at, t.t);
 	else
 		ww_str_addf(s, "ww_vf_store_%s(%s, %s, n);\n", b->dt == WW_F16 ? "f16" : "bf16", at, t.t);
 }
