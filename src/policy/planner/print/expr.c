@@ -264,15 +264,18 @@ static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix
 	return t;
 }
 
+/* Tensors from which on loads of vectors ask ahead, and loads of elements anywhere, which hide less by themselves. */
+enum { FROM_MEMORY = 1 << 20, FROM_ANYWHERE = 1 << 18 };
+
 /* Is this the first pass over a tensor that comes from memory?  Then its loads prefetch across page ends. */
-static int first_pass(struct expr *e, const struct buf *b, const struct ix *off)
+static int first_pass(struct expr *e, const struct buf *b, const struct ix *off, int64_t least)
 {
 	int64_t bytes = pl_itemsize(b->dt);
 	int i = 0;
 
 	for (int d = 0; d < b->rank; d++)
 		bytes *= ix_num(b->size[d]);
-	if (b->dt != WW_F32 || bytes < 1 << 20)
+	if (b->dt != WW_F32 || bytes < least)
 		return 0;
 	while (i < e->n_vload && !(e->vload[i].buf == b && ix_same(e->vload[i].base, off)))
 		i++;
@@ -316,7 +319,26 @@ static int is_loaded_ahead(const struct expr *e, const struct ix *off)
 	return e->cond && e->n_vload < MAX_GUARDED && (!pl_has_lane(e, e->cond) || in_fours(e->pl, off, e->lane));
 }
 
-/* x, which depends on the lane, as integers of a vector; NULL where it has quotients or what data says. */
+static const char *vec_places(struct expr *e, const struct ix *x);
+
+/* A quotient, a remainder or a comparison that changes along the lane, times p; NULL as below. */
+static const char *vec_atom(struct expr *e, const struct ix_atom *t, const char *p)
+{
+	const char *a = t->a ? vec_places(e, t->a) : NULL, *b;
+	int64_t lo, hi;
+
+	if (!a)
+		return NULL;
+	if (t->kind == IX_LT)
+		return (b = vec_places(e, t->b)) ? pl_fmt(e->pl, "ww_vi_where(ww_vi_lt(%s, %s), %s)", a, b, p) : NULL;
+	if ((t->kind != IX_DIV && t->kind != IX_MOD) || ix_varies(t->b) || !ix_range(t->a, &lo, &hi) || lo < 0 || hi >> 31)
+		return NULL;
+	return pl_fmt(
+		e->pl, "%s * ww_vi_%s(%s, (int32_t)(%s))", p, t->kind == IX_DIV ? "div" : "mod", a, ix_text(e->pl, t->b));
+}
+
+/* x, which depends on the lane, as integers of a vector; NULL where it has quotients by what varies or what data says.
+ */
 static const char *vec_places(struct expr *e, const struct ix *x)
 {
 	struct pl *pl = e->pl;
@@ -334,15 +356,13 @@ static const char *vec_places(struct expr *e, const struct ix *x)
 		p = pl_fmt(pl, "ww_vi_set((int32_t)(%s))", ix_text(pl, same));
 		for (int a = 0; a < x->m[i].n; a++) {
 			const struct ix_atom *t = x->m[i].atom[a];
-			const char *less = t->kind == IX_LT ? vec_places(e, t->a) : "",
-					   *than = t->kind == IX_LT ? vec_places(e, t->b) : "";
 
 			if (!pl_has_lane(e, pl_of_var(pl, t)))
 				continue;
-			if (t != e->lane && (t->kind != IX_LT || !less || !than))
-				return NULL;
 			p = t == e->lane ? pl_fmt(pl, "%s * (ww_vi_iota() + ww_vi_set((int32_t)%s))", p, t->name)
-							 : pl_fmt(pl, "ww_vi_where(ww_vi_lt(%s, %s), %s)", less, than, p);
+							 : vec_atom(e, t, p);
+			if (!p)
+				return NULL;
 		}
 		sum = sum ? pl_fmt(pl, "%s + %s", sum, p) : p;
 	}
@@ -409,8 +429,8 @@ static const char *load_places(struct expr *e, struct buf *b, const struct ix *o
 	run.last = ix_temp(e->pl, pl_fmt(e->pl, "(%s + n - 1)", e->lane->name));
 	if (find_run(e, along, &run))
 		places = pl_fmt(e->pl, "%s - %s == n - 1%s ? ww_vf_load%s(%s + %s, n) : %s",
-			ix_text(e->pl, ix_subst(e->pl, along, &e->lane, &run.last, 1)), ix_text(e->pl, along), run.same,
-			first_pass(e, b, off) && b->dt == WW_F32 ? "_ahead" : suffix, at, ix_text(e->pl, along), places);
+			ix_text(e->pl, ix_subst(e->pl, along, &e->lane, &run.last, 1)), ix_text(e->pl, along), run.same, suffix, at,
+			ix_text(e->pl, along), places);
 	return places;
 }
 
@@ -451,7 +471,7 @@ static void emit_window(
 	const struct ix *zero = ix_const(e->pl, 0);
 	const char *at = pl_fmt(e->pl, "%s + %s", b->name, ix_text(e->pl, ix_subst(e->pl, off, &v, &zero, 1)));
 
-	if (first_pass(e, b, off))
+	if (first_pass(e, b, off, FROM_MEMORY))
 		emit(e, t.level, "if (%s == 0)\n\tww_prefetch_ahead(%s, %s);", v->name, at, ix_text(e->pl, coef));
 	emit(e, t.level, "const ww_vf %s = ww_vf_window(%s, %s, %s, %s, n);", t.t, at, ix_text(e->pl, coef), v->name,
 		ix_text(e->pl, v->b));
@@ -492,6 +512,8 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 			e->need_scalar |= !text;
 			if (!text)
 				return t.t = "ww_vf_zero()", t;
+			if (first_pass(e, b, off, FROM_ANYWHERE))
+				emit(e, t.level, "ww_prefetch_ahead(%s, 1);", at);
 			emit(e, t.level, "const ww_vf %s = %s;", t.t, text);
 			memo_add(e, NULL, b, &off, 1, t);
 			return t;
@@ -505,12 +527,13 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 			emit(e, t.level,
 				b->dt == WW_BOOL ? "const ww_vm %s = ww_vf_ne(ww_vf_load%s(%s, n), ww_vf_zero());"
 								 : "const ww_vf %s = ww_vf_load%s(%s, n);",
-				t.t, first_pass(e, b, off) ? "_ahead" : suffix, at);
+				t.t, first_pass(e, b, off, FROM_MEMORY) ? "_ahead" : suffix, at);
 		else if (within_window(e, off, coef))
 			emit_window(e, b, off, coef, within_window(e, off, coef), t);
 		else
 			emit(e, t.level, "const ww_vf %s = ww_vf_gather%s(%s, %s, n);", t.t,
-				ix_num(coef) >= 2 && ix_num(coef) <= 8 && first_pass(e, b, off) ? "_ahead" : "", at, ix_text(pl, coef));
+				ix_num(coef) >= 2 && ix_num(coef) <= 8 && first_pass(e, b, off, FROM_MEMORY) ? "_ahead" : "", at,
+				ix_text(pl, coef));
 	} else {
 		emit(e, t.level, "const %s %s = %s;", pl_acc_type(b->dt), t.t,
 			pl_from_store(pl, pl_fmt(pl, "%s[%s]", b->name, ix_text(pl, off)), b->dt));

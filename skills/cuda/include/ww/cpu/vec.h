@@ -344,6 +344,10 @@ WW_FN ww_vi ww_vi_where(ww_vm m, ww_vi a)
 	return m & a;
 #endif
 }
+/* Quotients and remainders of what is not negative by a number, which is best a constant. */
+typedef uint32_t ww_vu __attribute__((vector_size(WW_VB)));
+WW_FN ww_vi ww_vi_div(ww_vi a, int32_t b) { return (ww_vi)((ww_vu)a / (ww_vu)ww_vi_set(b)); }
+WW_FN ww_vi ww_vi_mod(ww_vi a, int32_t b) { return a - ww_vi_div(a, b) * ww_vi_set(b); }
 #if defined(WW_AVX512)
 /* Are the places one after the other, as in the middle of a padded row?  A load then costs a tenth of a gather. */
 WW_FN int ww_vi_is_run(ww_vi at) { return ww_vi_eq(at, ww_vi_set(at[0]) + ww_vi_iota()) == 0xffff; }
