@@ -56,6 +56,7 @@ enum {
 	STOP_LIMIT_S = 30,
 	END_LIMIT_MS = 2000,
 	MAX_PROCESSES = 256,
+	MAX_THREADS = 4096, /* root has no limit of its own, and the machine has 32768 numbers */
 	CHILDREN_BYTES = 1 << 16,
 	MAX_PLACES = 1 << 14,
 	MAX_LENT = 4096,
@@ -85,7 +86,7 @@ static void drain_log(struct ww_candidate *c)
 /* ---- Processes: number, memory, state ---------------------------------------------------------------------------- */
 
 struct tree {
-	int processes;
+	int processes, threads;
 	uint64_t bytes;
 	int shared; /* count shared anonymous memory too */
 };
@@ -136,7 +137,7 @@ static void walk(pid_t parent, pid_t pid, struct tree *t)
 	char path[64];
 	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
 	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0 || t->processes > MAX_PROCESSES) {
+	if (dir < 0 || t->processes > MAX_PROCESSES || t->threads > MAX_THREADS) {
 		ww_fd_close(&dir);
 		return;
 	}
@@ -148,9 +149,11 @@ static void walk(pid_t parent, pid_t pid, struct tree *t)
 	int tasks = openat(dir, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	close(dir);
 	DIR *d = tasks < 0 ? NULL : fdopendir(tasks);
-	for (struct dirent *e; d && (e = readdir(d));)
-		if (e->d_name[0] != '.')
+	for (struct dirent *e; d && t->threads <= MAX_THREADS && (e = readdir(d));)
+		if (e->d_name[0] != '.') {
+			t->threads++;
 			walk_children(pid, dirfd(d), e->d_name, t);
+		}
 	if (d)
 		closedir(d);
 }
@@ -259,6 +262,8 @@ static enum ww_rc look(struct waiting *w, struct ww_err *err)
 			(unsigned long long)(c->max_resident_bytes >> 20));
 	else if (t.processes > MAX_PROCESSES)
 		set_end(w->res, WW_RUN_REFUSED, "the solution started more than %d processes", MAX_PROCESSES);
+	else if (t.threads > MAX_THREADS)
+		set_end(w->res, WW_RUN_REFUSED, "the solution started more than %d threads", MAX_THREADS);
 	else
 		return WW_OK;
 	kill_it(c);
