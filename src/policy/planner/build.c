@@ -97,7 +97,7 @@ static void build_once(const json_t *graph, const json_t *device, const char *ta
 	free(pl);
 }
 
-/* One operator more that no rule covers; 0: it is among them already, or nobody is to blame. */
+/* Leave the operator at which the build failed to PyTorch.  0: it is left already, or the failure names none. */
 static int leave_to_pytorch(struct by_pytorch *o)
 {
 	char **name;
@@ -114,8 +114,7 @@ static int leave_to_pytorch(struct by_pytorch *o)
 	return (o->name[o->n] = strdup(o->blame)) && ++o->n;
 }
 
-/* A build with operators of PyTorch's holds where there are kernels of ours beside them; else the first refusal does.
- */
+/* A build that leaves operators to PyTorch is kept only if kernels of ours remain; else report the first refusal. */
 static void refuse_partial(struct pl_result *out, const char *why)
 {
 	out->ok = out->ok && out->n_own;
@@ -142,8 +141,8 @@ static int build_with_pytorch(const json_t *graph, const json_t *device, const c
 	return others.n;
 }
 
-/* Where nothing would be left for kernels of ours, or PyTorch cannot be handed what an operator reads, the slower rule
- * is better than none. */
+/* If no kernel of ours would remain, or PyTorch cannot be given what an operator reads, build again with the slower
+ * rule. */
 void ww_pl_build(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs, int n_knobs,
 	const struct pl_options *options, struct pl_result *out)
 {

@@ -425,6 +425,6 @@ int ww_planner_over(struct ww_policy *model, struct ww_policy **out, struct ww_e
 	if (prompt && !strcmp(prompt, "compact"))
 		return planner_open(model, NULL, out, err);
 	return (int)ww_err_set(err, WW_ERR_USAGE,
-		"the planner goes on from a solution in one answer, and this model was not trained with the compact prompt, in "
-		"which answers are such; take one whose warpwright.json says so (docs/policies.md)");
+		"the planner needs a whole solution in one answer; take a model that was trained with the compact prompt, as "
+		"its warpwright.json says (docs/policies.md)");
 }

@@ -67,7 +67,7 @@ static int is_anchor(const struct search *s, int kernel, int anchor)
 	return s->cuda && s->shape->kern_kind[kernel] == K_ANCHOR && s->shape->kern_spec[kernel] == anchor;
 }
 
-/* Among the first `end` kernels. */
+/* How many of the first `end` kernels compute such an anchor. */
 static int count_anchors(const struct search *s, int end, int anchor)
 {
 	int n = 0;
@@ -85,7 +85,7 @@ static int by_library(const struct search *s, int kernel)
 		(library == LIBRARY_AUTO ? (s->shape->kern_library[kernel] & BY_LIBRARY) != 0 : library != LIBRARY_NO);
 }
 
-/* The other knobs of products and convolutions are those of our tiles, but for `choice`, the library's. */
+/* Knobs of GEMMs and convolutions apply where our template computes them; `choice` where the library does. */
 static int applies(const struct search *s, const struct coord *c, int kernel)
 {
 	if (s->shape->kern_kind[kernel] != c->kind || (c->anchor >= 0 && s->shape->kern_spec[kernel] != c->anchor))
@@ -147,7 +147,7 @@ static int set_library(struct search *s, int anchor, int only, int value)
 	return changed;
 }
 
-/* One of several, or all of them, to the library or away from it. */
+/* Move one of several anchors, or all, to the library or away from it. */
 static int vary_library(struct search *s, const struct coord *c, int kernel, int value)
 {
 	/* all of them are one trial, counted for the first of them; one of one only is the same as all */
@@ -204,7 +204,7 @@ const struct pl_result *pl_build_last(const json_t *graph, const json_t *device,
 	return out->ok && strcmp(out->plan_text, first->plan_text) != 0 ? out : NULL;
 }
 
-/* All convolutions in the other order: another build, whose kernels are others. */
+/* Run all convolutions in the other order of dimensions: another build, with kernels of its own. */
 static void vary_order(struct search *s)
 {
 	int last = !s->best.knobs[0].last;
@@ -218,7 +218,7 @@ static void vary_order(struct search *s)
 		set_fp32(&s->now, s->order[last]);
 }
 
-/* All launches of the best trial overlap: a wait of about a microsecond between two of them less. */
+/* Overlap all launches of the best trial, which saves about a microsecond between two of them. */
 static void vary_overlap(struct search *s)
 {
 	s->now = s->best;
@@ -306,7 +306,7 @@ void pl_search_propose(struct search *s, const struct trial *nearest, int exact)
 	snprintf(s->now.text, sizeof(s->now.text), "the model's solution");
 }
 
-/* Behind a proposal that no knobs write. */
+/* Begin the search after the trial of a proposal that no knobs write. */
 static void begin_beside(struct search *s, int correct)
 {
 	if (correct)

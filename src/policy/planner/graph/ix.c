@@ -105,8 +105,8 @@ static int factor(const struct ix *x, struct factors *f)
 	return f->c > 0;
 }
 
-/* Products that are equal: without the symbols that both have, the one that is left of one side and a number, or the
- * ones that are left of both. */
+/* Two equal products, divided by the symbols that they share: what is left makes a symbol equal to a number, or two
+ * symbols equal. */
 static void unite_products(const struct ix *a, const struct ix *b)
 {
 	struct factors f, g, *one = &f, *other = &g;
@@ -239,7 +239,7 @@ static void push(struct ix *x, const struct ix_mono *m)
 
 static int find_merge(struct pl *pl, struct ix *x);
 
-/* What flattening and splitting an axis leave behind becomes one term again. */
+/* Merge the terms that flattening and splitting an axis have left. */
 static const struct ix *finish(struct pl *pl, struct ix *x)
 {
 	while (find_merge(pl, x))

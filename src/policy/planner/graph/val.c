@@ -355,7 +355,7 @@ static struct val *red_last(struct pl *pl, enum pl_red red, struct val *a, int n
 	return v;
 }
 
-/* Does memory run along dimension d of v, as far as is known before anything is stored? */
+/* Is v contiguous along dimension d by at least one operand, as far as is known before anything is stored? */
 int pl_is_innermost(const struct pl *pl, const struct val *v, int d)
 {
 	if (v->root || v->kind == V_BUF || v->kind == V_RED || v->kind == V_ANCHOR)

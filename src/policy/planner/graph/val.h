@@ -125,7 +125,7 @@ void pl_contiguous(struct pl *pl, int rank, const struct ix *const *size, const 
 void pl_channels_last(struct pl *pl, int rank, const struct ix *const *size, const struct ix **stride);
 /* How many elements at the traced sizes. */
 int64_t pl_numel_now(const struct val *a);
-/* Does v read memory along dimension d without gaps, by at least one operand? */
+/* Is v contiguous along dimension d by at least one operand, as far as is known before anything is stored? */
 int pl_is_innermost(const struct pl *pl, const struct val *v, int d);
 /* The same for the largest operand alone. */
 int pl_most_along(const struct pl *pl, const struct val *v, int d);

@@ -105,9 +105,8 @@ const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v)
 	return x;
 }
 
-/* How often reduction r is computed where `reader` at idx is, whose leaves are w's: at each of its places once an
- * element, or once along the last dimension where the place does not change with it; on cuda once a thread then, which
- * has four elements. */
+/* How often `reader` at idx, whose leaves are w's, computes reduction r: once an element, or once along the last
+ * dimension if r's index does not change with it (cuda: once a thread of four elements). */
 static double computed(const struct walk *w, const struct val *r, const struct val *reader, const struct ix *const *idx)
 {
 	const struct ix_atom *lane = reader->rank ? ix_as_var(idx[reader->rank - 1]) : NULL;
@@ -127,9 +126,9 @@ static double computed(const struct walk *w, const struct val *r, const struct v
 	return n;
 }
 
-/* On the cpu a kernel that stores the results costs a few microseconds and a store and a load of each, and adds up what
- * lies along memory by vectors, which a reader whose vectors run elsewhere does not.  So only what is computed once is
- * done on the spot, or next to nothing. */
+/* cpu: a kernel that stores the results costs a few microseconds and a store and a load of each, but it sums contiguous
+ * elements by vectors, which a reader whose vectors run along another axis cannot.  So the reader computes only what is
+ * needed once, or very small. */
 static int inlined_on_cpu(const struct pl *pl, const struct val *r, double n, double rows, double times)
 {
 	if (rows * n * r->passes <= 1 << 12)
@@ -290,8 +289,8 @@ static struct leaf *first_red(struct pl *pl, struct val *v, const struct ix *con
 	return next_red(w.first, v);
 }
 
-/* idx of v for the position whose index in `like` is at[]: same number of elements, row-major order.  What is equal
- * from the right is the same index. */
+/* idx of v for the position whose index in `like` is at[]: same number of elements, row-major order.  Trailing
+ * dimensions of equal sizes keep their index. */
 static void same_position(
 	struct pl *pl, const struct val *v, const struct val *like, const struct ix *const *at, const struct ix **idx)
 {
@@ -607,7 +606,7 @@ static void schedule_spec(struct pl *pl, struct anchor *s)
 	anchor_kernel(pl, s, s->out, idx, idx);
 }
 
-/* Nothing but v at idx, one element at a time. */
+/* The index space of a pointwise kernel: v at idx, one element at a time. */
 static void point_space(struct pl *pl, struct kern *k, struct val *v, const struct ix *const *idx)
 {
 	k->kind = K_POINT;
@@ -700,7 +699,7 @@ static int is_window(const struct val *r, const struct val *v)
 	return pl_numel_now(r) == pl_numel_now(v) && pl_numel_now(r->arg[0]) <= 64 * pl_numel_now(r);
 }
 
-/* The same of the first reduction at *l, which *l says afterwards.  On cuda windows are passed over for one behind them
+/* find_space() for the first reduction from *l on; *l becomes that one.  cuda: windows are skipped for one after them
  * whose rows v has, at least one for each multiprocessor: a softmax of a pool is rows of the softmax, with the pool on
  * the spot or stored. */
 static int finds_space(struct pl *pl, struct kern *k, struct val *v, struct leaf **l, const struct ix **idx)
@@ -844,7 +843,7 @@ static void row_kernel(struct pl *pl, struct val *v)
 	kern_push(pl, k);
 }
 
-/* What it reads first, then the segment. */
+/* Schedule what the segment reads, then the segment. */
 static void schedule_segment(struct pl *pl, struct segment *s)
 {
 	struct kern *k;

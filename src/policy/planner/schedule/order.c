@@ -13,7 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What the smallest kernel takes: the library's, a pointwise one of ours, one with reductions. */
+/* The time of the smallest kernel: of the library, a pointwise one of ours, one with reductions. */
 static const double LAUNCH_US = 1.5, POINT_US = 2, ROWS_US = 3;
 /* Bytes and multiply-adds of a microsecond; FP32: of cuDNN's engines for PyTorch's order, without tensor cores. */
 static const double OUR_BYTES = 4.0e6, TF32_WORK = 150e6, HALF_WORK = 210e6, FP32_WORK = 10e6, TEMPLATE_WORK = 125e6;
@@ -112,8 +112,8 @@ static int is_product(const struct anchor *s)
 	return 1;
 }
 
-/* Of our template: a pass for the largest magnitude, one that writes operands as fp16, and their product.  Tiles of
- * fewer than one wave leave processors idle. */
+/* The time of our template: a pass for the largest magnitude, one that writes operands as fp16, and their product.
+ * Tiles of fewer than one wave leave processors idle. */
 static double template_us(const struct pl *pl, const struct anchor *s, double work, double bytes)
 {
 	double tiles = (double)pl_numel_now(s->out) / (128 * 64);
@@ -122,8 +122,8 @@ static double template_us(const struct pl *pl, const struct anchor *s, double wo
 		work / (filled(s->in[0].size[1], 64, 64) * fmin(1, tiles / pl->dev.sm_count)) / TEMPLATE_WORK;
 }
 
-/* By the library in PyTorch's order: operands and result turned around the engine, or for channels of less than 16
- * bytes an engine that reads that order. */
+/* The library's time in PyTorch's order: it transposes operands and result around the engine, or, for channels of less
+ * than 16 bytes, takes an engine that reads that order. */
 static double unturned_us(const struct anchor *s, double work, double engine, double memory)
 {
 	int rank = 2 + s->conv.nd, dt = s->out->dt;
@@ -136,7 +136,7 @@ static double unturned_us(const struct anchor *s, double work, double engine, do
 	return memory + (dt == WW_F32 && ix_num(s->in[0].size[1]) < 4 ? fmin(turned, work / FP32_WORK) : turned);
 }
 
-/* Without what follows it.  In groups, where either order wins at times, as long in both. */
+/* The time of a convolution without what is fused behind it.  With groups either order may win: equal for both. */
 static double convolution_us(const struct pl *pl, const struct kern *k)
 {
 	const struct anchor *s = k->anchor;

@@ -130,7 +130,7 @@ static int same_at(struct pl *pl, const struct val *a, const struct ix *xa, cons
 	return ix_same(ya, yb);
 }
 
-/* Neither is stored. */
+/* The same operation, neither value stored. */
 static int same_form(
 	struct same *s, struct val *a, const struct ix *const *ia, struct val *b, const struct ix *const *ib)
 {
