@@ -32,7 +32,7 @@ static struct val *by_products(struct pl *pl, struct gnode *n, struct val *q, st
 /* ---- Which template ---------------------------------------------------------------------------------------------- */
 
 enum form { TILES, MMA }; /* ww::attention, ww::attention_mma */
-enum { MASK = 3 };        /* the operand that says what becomes of scores: an expression of the functor */
+enum { MASK = 3 };        /* the operand that maps scores (a mask, a bias): an expression of the functor */
 
 static int is_wide(int64_t d) { return d == 64 || d == 128; }
 
@@ -96,7 +96,7 @@ static double products_us(const struct ww_attention_size *s)
 	return ww_mma_choose(&a).us + ww_mma_choose(&b).us + 2 + scores * (8 + 2 * s->bytes) / 3e6;
 }
 
-/* As many batches and heads, of one type. */
+/* Have q and k the same batches, heads and type? */
 static int same_heads(const struct val *q, const struct val *k)
 {
 	for (int d = 0; d < q->rank - 2; d++)
@@ -171,7 +171,7 @@ static struct val *score(struct pl *pl, int dt)
 	return v;
 }
 
-/* What becomes of scores by a mask. */
+/* The expression of a score under `mask`. */
 static struct val *masked(struct pl *pl, struct val *mask, const struct val *q, const struct val *k)
 {
 	const struct ix *size[PL_MAX_RANK];
@@ -196,7 +196,7 @@ static void guard_sizes(struct pl *pl, const struct val *q, const struct val *k,
 	pl_guard_eq(pl, k->size[r - 2], v->size[r - 2], "the lengths of keys and values");
 }
 
-/* becomes: what becomes of scores; NULL: nothing. */
+/* becomes: the expression of a score that the softmax takes; NULL: the score itself. */
 static struct val *attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v,
 	struct val *becomes, int causal, double scale, int64_t group, int tiles)
 {
@@ -221,7 +221,7 @@ static struct val *attention(struct pl *pl, struct gnode *n, struct val *q, stru
 	return pl_anchor_out(pl, s, q->dt, r, size);
 }
 
-/* Does the kernel take less than products? */
+/* Is attention in one kernel faster than two GEMMs with a softmax between them? */
 static int pays(const struct pl *pl, const struct val *q, const struct val *k, const struct val *v, int has_mask,
 	int causal, int64_t group)
 {
@@ -245,14 +245,14 @@ struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct v
 
 /* ---- Written as products ----------------------------------------------------------------------------------------- */
 
-/* A softmax of scores: the product that they are of, times a scale, and what becomes of it. */
+/* The softmax of an expression of scores: the GEMM that computes them, their scale, and that expression. */
 struct written {
 	struct val *product;
 	double scale;
 	int failed;
 };
 
-/* The product that v is, of all its rows and columns; or NULL. */
+/* The GEMM whose whole result v is; or NULL. */
 static struct val *product_of(struct val *v)
 {
 	return v->kind == V_ANCHOR && v->anchor->kind == S_GEMM && !v->root && v->rank == v->anchor->gemm.n_batch + 2

@@ -76,7 +76,7 @@ int pl_gains_last(const struct anchor *s, const struct ix *k)
 	return s->conv.groups == 1 && ix_num(k) % to == 0 && (c % to == 0 || c <= to);
 }
 
-/* Do both orders of the dimensions mean the same places? */
+/* Are contiguous and channels-last the same layout of x? */
 static int same_order(const struct val *x)
 {
 	int space = 0;
@@ -91,7 +91,7 @@ static int is_turned(const struct val *v, const struct val *x)
 	return v->last && (v->kind == V_VIEW ? v->arg[0] : v->kind == V_ANCHOR ? v->anchor->in[0].val : NULL) == x;
 }
 
-/* A tensor of the task that is stored so already. */
+/* Is x an input or a parameter that is stored channels-last already? */
 static int is_stored_last(struct pl *pl, const struct val *x)
 {
 	const struct ix *last[PL_MAX_RANK];
@@ -105,7 +105,7 @@ static int is_stored_last(struct pl *pl, const struct val *x)
 	return 1;
 }
 
-/* A tensor of the task whose planes and channels fill a tile. */
+/* Is x an input or a parameter whose planes and channels fill a tile? */
 static int large_buffer(const struct val *x)
 {
 	int64_t plane = 1;

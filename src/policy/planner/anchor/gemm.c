@@ -29,7 +29,7 @@ static int is_small(const struct pl *pl, const struct val *a, const struct ix *n
 		(double)pl_numel_now(a) * (double)ix_num(n) <= 1 << 21;
 }
 
-/* Each element is read many times: not computed as often. */
+/* Store what v is a view of, if it is computed: a GEMM reads each element many times. */
 static void store_base(struct pl *pl, struct val *v)
 {
 	while (v->kind == V_VIEW && !v->root)
@@ -290,7 +290,7 @@ static double tensor_us(const struct anchor *sp, const struct estimate *e)
 	return 2.5 + fmax(us, aligned ? 0 : e->k * 6e-3);
 }
 
-/* bare: nothing follows. */
+/* bare: nothing is fused behind the GEMM. */
 static double library_us(const struct anchor *sp, const struct estimate *e, int bare)
 {
 	int bytes = pl_itemsize(in_dt(sp)), out = pl_itemsize(library_dt(sp));

@@ -74,7 +74,7 @@ static int level_of(const struct expr *e, const struct ix *x)
 	return level;
 }
 
-/* Inside a conditional nothing may leave it. */
+/* The level for a statement, which must stay inside the conditional around it. */
 static int at_level(const struct expr *e, int level)
 {
 	return e->scope && e->scope_level > level ? e->scope_level : level;
