@@ -59,7 +59,8 @@ class Holder:
             torch.set_num_threads(q["threads"])
             confine.limit_data(q["memory_bytes"])
         if q.get("local"):  # the last descriptor: files that the task imports or reads
-            build.unpack(build.from_file(fds[-1]), solution.TASK)
+            *fds, local = fds
+            build.unpack(build.from_file(local), solution.TASK)
         buffers = shared.Shared(q["buffers"], fds, device)
         for fd in fds:
             os.close(fd)
