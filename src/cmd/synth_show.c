@@ -72,7 +72,8 @@ static enum ww_rc unnamed(const char *what, struct ww_err *err)
 {
 	if (strchr(what, '#'))
 		return ww_err_set(err, WW_ERR_USAGE, "synth show takes SET#ID, and there is no task set at %s", what);
-	return ww_err_set(err, WW_ERR_USAGE, "synth show takes SET#ID; name a row of %s, as %s#1", what, what);
+	return ww_err_set(
+		err, WW_ERR_USAGE, "synth show takes SET#ID, and %s names no task; name a row, as %s#1", what, what);
 }
 
 int ww_synth_show(const struct ww_synth_values *v, int argc, char **argv)
