@@ -328,6 +328,13 @@ static void test_split_lanes(void **state)
 	assert_null(strstr(r.device_text, "ww_vf_stream("));
 	ww_pl_result_release(&r);
 	json_decref(g);
+	g = fixture("across.json"); /* lines that are read across memory keep the caches */
+	build(g, "cpu", &r);
+	assert_true(r.ok);
+	assert_non_null(strstr(r.device_text, "ww_vf_stream(out0 + "));
+	assert_null(strstr(r.device_text, "ww_vf_store(out0 + "));
+	ww_pl_result_release(&r);
+	json_decref(g);
 }
 
 /* cpu: the states of a recurrence that is written out, stacked, are stored by one pass: each is computed once, and no

@@ -423,11 +423,18 @@ enum { ACROSS_COLUMNS = 32 };
 
 enum { STREAM_FROM = 6 };
 
-int pl_streams(const struct pl *pl, const struct kern *k, const struct ix_atom *lane)
+int pl_streams(struct pl *pl, struct kern *k, const struct ix_atom *lane)
 {
 	int64_t lanes = ww_max(1, pl->dev.vector_bytes / 4), length = ix_num(lane->b);
+	const struct ix *off[512], *coef, *rest;
+	struct buf *buf[512];
 
-	return k->kind != K_POINT || length % lanes == 0 || length >= STREAM_FROM * lanes;
+	if (k->kind != K_POINT || length % lanes == 0 || length >= STREAM_FROM * lanes)
+		return 1;
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		if (ix_affine(pl, off[i], lane, &coef, &rest) && (ix_num(coef) < 0 || ix_num(coef) > SECTOR))
+			return 1;
+	return 0;
 }
 
 /* Rows that are not whole vectors start anywhere in a line, and stores around the caches want whole lines: such a row

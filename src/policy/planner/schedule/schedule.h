@@ -88,8 +88,9 @@ const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int
 /* The linear number of a row kernel's current column, as text. */
 const char *pl_linear_column(struct pl *pl, struct kern *k);
 /* cpu: do stores along the lane go around the caches?  Not those of pointwise kernels with rows of few vectors that are
- * not whole: two rows write a line in part each, which costs more than is saved. */
-int pl_streams(const struct pl *pl, const struct kern *k, const struct ix_atom *lane);
+ * not whole: two rows write a line in part each, which costs more than is saved.  Loads across memory, whose lines
+ * should stay in the caches, are worth more. */
+int pl_streams(struct pl *pl, struct kern *k, const struct ix_atom *lane);
 /* Index of the argument of reduction i of kernel k. */
 void pl_red_element(const struct kern *k, int i, const struct ix **idx);
 /* Do the outputs of a row kernel depend on its columns? */
