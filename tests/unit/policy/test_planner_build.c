@@ -1105,7 +1105,7 @@ static void test_few_rows_on_the_cpu(void **state)
 		int m, k;
 		const char *want;
 	} want[] = { { "bfloat16", 17, 896, "ww_cpu_gemm_thin_bf16(b" }, { "float16", 2, 512, "ww_cpu_gemm_thin_f16(b" },
-		{ "float32", 40, 256, "ww_cpu_gemm_thin(b" }, { "float32", 41, 256, "ww_cpu_gemm(b" },
+		{ "float32", 32, 256, "ww_cpu_gemm_thin(b" }, { "float32", 33, 256, "ww_cpu_gemm(b" },
 		{ "float32", 24, 32, "ww_cpu_gemm(b" }, { "float32", 8, 32, "ww_cpu_gemm_thin(b" } };
 
 	(void)state;

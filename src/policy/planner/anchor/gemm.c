@@ -358,7 +358,7 @@ static int is_nk(const struct anchor *sp) { return !ix_is(sp->in[1].stride[sp->g
  * sum across lanes, which a short k does not pay for. */
 static int is_thin(const struct anchor *sp, const struct knobs *kn)
 {
-	int64_t m = ix_num(sp->out->size[sp->gemm.n_batch]), k = ix_num(inner(sp)), most = in_dt(sp) == WW_F32 ? 40 : 64;
+	int64_t m = ix_num(sp->out->size[sp->gemm.n_batch]), k = ix_num(inner(sp)), most = in_dt(sp) == WW_F32 ? 32 : 64;
 
 	return is_nk(sp) && kn->cpu_gemm.form != 1 && (kn->cpu_gemm.form == 2 || m <= ww_min(most, 8 + k / 4));
 }
