@@ -151,7 +151,7 @@ with open(path("cut.jsonl.zst"), "wb") as f:
     f.write(zst[:-30])
 bad = {"cut": ("stats", path("cut.jsonl.zst")), "is no task set": ("audit", __file__),
        "nowhere": ("audit", path("nowhere.jsonl")),
-       "name a row of": ("show", path("set.jsonl")), "holds no task": ("show", path("set.jsonl") + "#zzz"),
+       "names no task": ("show", path("set.jsonl")), "holds no task": ("show", path("set.jsonl") + "#zzz"),
        "did you mean": ("statz", "x"), "does not read --policy": ("compose", "-n", "1", "--policy=openai:x"),
        "does not read --sample": ("stats", path("set.jsonl"), "--json", "--sample", "3")}
 got = {word: run(*args) for word, args in bad.items()}
