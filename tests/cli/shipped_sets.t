@@ -2,7 +2,7 @@
 """The task sets that come with the program: the audit finds nothing, and neither does a second program that executes
 300 tasks of the one for cpu and three of the one for cuda (tests/synth/independent.py), drawn by WW_SEED (1).
 
-budget: 350 CPU-seconds"""
+budget: 700 CPU-seconds"""
 # label: slow
 # timeout: 1800
 import json
