@@ -479,6 +479,7 @@ static void emit_window(
 
 static struct etext load(struct expr *e, struct buf *b, const struct ix *const *idx)
 {
+	const struct ix_atom *window;
 	struct pl *pl = e->pl;
 	const struct ix *off = pl_offset(pl, b, idx), *coef = NULL, *rest;
 	struct etext t = { NULL, 0, 1 };
@@ -528,8 +529,8 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 				b->dt == WW_BOOL ? "const ww_vm %s = ww_vf_ne(ww_vf_load%s(%s, n), ww_vf_zero());"
 								 : "const ww_vf %s = ww_vf_load%s(%s, n);",
 				t.t, first_pass(e, b, off, FROM_MEMORY) ? "_ahead" : suffix, at);
-		else if (within_window(e, off, coef))
-			emit_window(e, b, off, coef, within_window(e, off, coef), t);
+		else if ((window = within_window(e, off, coef)))
+			emit_window(e, b, off, coef, window, t);
 		else
 			emit(e, t.level, "const ww_vf %s = ww_vf_gather%s(%s, %s, n);", t.t,
 				ix_num(coef) >= 2 && ix_num(coef) <= 8 && first_pass(e, b, off, FROM_MEMORY) ? "_ahead" : "", at,
@@ -959,6 +960,7 @@ static struct etext written(struct expr *e, struct val *v, const struct ix *cons
 {
 	const struct ix *sub[PL_MAX_RANK];
 	struct etext t = { NULL, 0, 1 };
+	struct val *taken;
 	struct ememo *m;
 	int failed = e->need_scalar;
 
@@ -979,9 +981,8 @@ static struct etext written(struct expr *e, struct val *v, const struct ix *cons
 	}
 	switch (v->kind) {
 	case V_OP:
-		t = pl_taken(e->pl, v, idx) ? pl_expr(e, pl_taken(e->pl, v, idx), idx)
-			: is_branch(e, v, idx)  ? branch(e, v, idx)
-									: operation(e, v, idx);
+		taken = pl_taken(e->pl, v, idx);
+		t = taken ? pl_expr(e, taken, idx) : is_branch(e, v, idx) ? branch(e, v, idx) : operation(e, v, idx);
 		break;
 	case V_INDEX: t = indexed(e, v, idx); break;
 	case V_GATHER: t = gathered(e, v, idx); break;
