@@ -62,7 +62,7 @@ static void walk(
 {
 	static struct search s;
 	double us = 1000;
-	pl_search_init(&s, first, last, !strcmp(w->target, "cuda"));
+	pl_search_init(&s, first, last, !strcmp(w->target, "cuda"), NULL);
 	for (int i = 0; !s.done && (!w->trials || i < w->trials); i++) {
 		struct pl_result r;
 		build(w, s.now.knobs, SEARCH_KERNELS, &r);

@@ -105,7 +105,7 @@ static enum ww_rc search(const json_t *graph, const json_t *device, enum ww_targ
 	ww_auto_free struct trials *t = NULL;
 	WW_CHECK(WW_NEW(s, 1, err));
 	WW_CHECK(WW_NEW(t, 1, err));
-	pl_search_init(s, first, last, target == WW_TARGET_CUDA);
+	pl_search_init(s, first, last, target == WW_TARGET_CUDA, NULL);
 	WW_CHECK(list_trials(s, rng, t, err));
 	return build_some(graph, device, target, t, most, rng, out, err);
 }

@@ -3,6 +3,8 @@
 #include "policy/planner/print/print.h"
 #include "policy/planner/schedule/schedule.h"
 
+#include "base/mem.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +40,17 @@ static void read_device(struct pl *pl, const json_t *d)
 	v->l3_bytes = ww_json_int(d, "l3_bytes", 0);
 }
 
+static int copy_nodes(const struct pl *pl, struct pl_result *out)
+{
+	for (int i = 0; i < out->n_kern; i++) {
+		const char *names = strstr(pl->kern[i]->title, ": ");
+
+		if (!(out->kern_nodes[i] = strdup(names ? names + 2 : "")))
+			return 0;
+	}
+	return 1;
+}
+
 static void build(struct pl *pl, const json_t *graph, struct pl_result *out)
 {
 	if (setjmp(pl->bail)) {
@@ -66,6 +79,8 @@ static void build(struct pl *pl, const json_t *graph, struct pl_result *out)
 	}
 	if (pl->explain)
 		out->explained = pl_explain(pl);
+	if (!copy_nodes(pl, out))
+		return;
 	out->device_text = ww_str_take(&pl->dev_text);
 	out->plan_text = ww_str_take(&pl->plan_text);
 	out->ok = out->device_text && out->plan_text;
@@ -97,27 +112,44 @@ static void build_once(const json_t *graph, const json_t *device, const char *ta
 	free(pl);
 }
 
-/* Leave the operator at which the build failed to PyTorch.  0: it is left already, or the failure names none. */
-static int leave_to_pytorch(struct by_pytorch *o)
+static int is_left(const struct by_pytorch *o, const char *operator)
+{
+	for (int i = 0; i < o->n; i++)
+		if (!strcmp(o->name[i], operator))
+			return 1;
+	return 0;
+}
+
+/* 0: too many are left to PyTorch. */
+static int leave_to_pytorch(struct by_pytorch *o, const char *operator)
 {
 	char **name;
 
-	if (!*o->blame || o->n >= MAX_BY_PYTORCH)
+	if (o->n >= MAX_BY_PYTORCH)
 		return 0;
-	for (int i = 0; i < o->n; i++)
-		if (!strcmp(o->name[i], o->blame))
-			return 0;
 	name = realloc(o->name, (size_t)(o->n + 1) * sizeof(*name));
 	if (!name)
 		return 0;
 	o->name = name;
-	return (o->name[o->n] = strdup(o->blame)) && ++o->n;
+	return (o->name[o->n] = strdup(operator)) && ++o->n;
+}
+
+/* The same of a list. */
+static int leave_all(struct by_pytorch *o, const char *list)
+{
+	ww_auto_free char *copy = strdup(list ? list : "");
+	char *rest = NULL;
+
+	for (char *w = copy ? strtok_r(copy, ", ", &rest) : NULL; w; w = strtok_r(NULL, ", ", &rest))
+		if (!leave_to_pytorch(o, w))
+			return 0;
+	return copy != NULL;
 }
 
 /* A build that leaves operators to PyTorch is kept only if kernels of ours remain; else report the first refusal. */
-static void refuse_partial(struct pl_result *out, const char *why)
+static void refuse_partial(struct pl_result *out, const char *why, int all)
 {
-	out->ok = out->ok && out->n_own;
+	out->ok = out->ok && (out->n_own || all);
 	snprintf(out->why, sizeof(out->why), "%s", out->ok ? "" : why);
 }
 
@@ -126,15 +158,18 @@ static int build_with_pytorch(const json_t *graph, const json_t *device, const c
 	int n_knobs, const struct pl_options *options, int may_leave, struct pl_result *out)
 {
 	struct by_pytorch others = { 0 };
-	char why[sizeof(out->why)];
+	const char *left = options ? options->left : NULL;
+	char why[sizeof(out->why)] = "too many operators would be left to PyTorch";
 
 	memset(out, 0, sizeof(*out));
-	build_once(graph, device, target, knobs, n_knobs, options, may_leave, &others, out);
-	memcpy(why, out->why, sizeof(why));
-	while (!out->ok && leave_to_pytorch(&others))
+	if (leave_all(&others, left)) {
 		build_once(graph, device, target, knobs, n_knobs, options, may_leave, &others, out);
+		memcpy(why, out->why, sizeof(why));
+		while (!out->ok && *others.blame && !is_left(&others, others.blame) && leave_to_pytorch(&others, others.blame))
+			build_once(graph, device, target, knobs, n_knobs, options, may_leave, &others, out);
+	}
 	if (others.n)
-		refuse_partial(out, why);
+		refuse_partial(out, why, left != NULL);
 	for (int i = 0; i < others.n; i++)
 		free(others.name[i]);
 	free(others.name);
@@ -159,5 +194,7 @@ void ww_pl_result_release(struct pl_result *r)
 	free(r->device_text);
 	free(r->plan_text);
 	json_decref(r->explained);
+	for (int i = 0; i < r->n_kern; i++)
+		free(r->kern_nodes[i]);
 	memset(r, 0, sizeof(*r));
 }

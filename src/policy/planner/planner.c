@@ -103,7 +103,15 @@ static void build_trial(const struct replay *r, const struct trial *t, struct pl
 		out->ok = out->device_text && out->plan_text;
 		return;
 	}
-	ww_pl_build(r->graph, r->device, r->target, t->knobs, SEARCH_KERNELS, r->options, out);
+	struct pl_options options = *r->options;
+	ww_auto_free char *left = t->left ? pl_search_left(&r->search, t) : NULL;
+	options.left = left;
+	ww_pl_build(r->graph, r->device, r->target, t->knobs, SEARCH_KERNELS, &options, out);
+}
+
+static void build_for_search(const void *replay, const struct trial *t, struct pl_result *out)
+{
+	build_trial(replay, t, out);
 }
 
 static int is_verdict(const struct ww_message *m)
@@ -160,7 +168,7 @@ static enum ww_rc find_nearest(struct replay *r, const struct pl_result *last, s
 	struct pl_proposal *p = &r->proposal;
 	struct search s;
 
-	pl_search_init(&s, &r->first, last, r->cuda);
+	pl_search_init(&s, &r->first, last, r->cuda, NULL);
 	while (!s.done && !p->exact) {
 		WW_AUTO(ww_pl_result_release) struct pl_result built = { 0 };
 		int device = 0, plan = 0;
@@ -237,7 +245,7 @@ static enum ww_rc give_up(struct ww_reply *out, const char *why, struct ww_err *
 
 static int is_same(const struct trial *a, const struct trial *b)
 {
-	return a->proposal == b->proposal && !memcmp(a->knobs, b->knobs, sizeof(a->knobs));
+	return a->proposal == b->proposal && a->left == b->left && !memcmp(a->knobs, b->knobs, sizeof(a->knobs));
 }
 
 static enum ww_rc finish(struct replay *r, struct ww_reply *out, struct ww_err *err)
@@ -312,11 +320,12 @@ static int planner_next(struct ww_policy *self, const struct ww_ask *ask, struct
 		goto out;
 	}
 	const struct pl_result *last = pl_build_last(r.graph, r.device, r.target, r.options, &r.first, &r.last);
-	pl_search_init(&r.search, &r.first, last, r.cuda);
+	pl_search_init(&r.search, &r.first, last, r.cuda, &(struct search_build){ build_for_search, &r });
 	WW_TRY(take_proposal(p, &r, last, first_said(msgs, n), err));
 	replay_verdicts(&r, msgs, n);
 	rc = r.search.done ? finish(&r, out, err) : next_trial(&r, out, err);
 out:
+	pl_search_release(&r.search);
 	pl_proposal_release(&r.proposal);
 	ww_pl_result_release(&r.first);
 	ww_pl_result_release(&r.last);
@@ -355,7 +364,7 @@ int ww_planner_explain(const char *how, const struct ww_message *msgs, size_t n,
 	if (!r.first.ok)
 		goto out;
 	const struct pl_result *last = pl_build_last(r.graph, r.device, r.target, r.options, &r.first, &r.last);
-	pl_search_init(&r.search, &r.first, last, r.cuda);
+	pl_search_init(&r.search, &r.first, last, r.cuda, &(struct search_build){ build_for_search, &r });
 	WW_TRY(take_proposal(&fresh, &r, last, first_said(msgs, n), err));
 	for (size_t i = 0; i < n && !r.search.done && !explain_trial(&r, device_text, plan_text, out); i++) {
 		while (i < n && !is_verdict(&msgs[i]))
@@ -364,6 +373,7 @@ int ww_planner_explain(const char *how, const struct ww_message *msgs, size_t n,
 	}
 out:
 	free(fresh.placed_of);
+	pl_search_release(&r.search);
 	pl_proposal_release(&r.proposal);
 	ww_pl_result_release(&r.first);
 	ww_pl_result_release(&r.last);

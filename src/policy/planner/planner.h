@@ -109,6 +109,7 @@ struct pl_result {
 	int can_overlap; /* a launch may begin before the one ahead of it has ended */
 	int n_own;       /* kernels that compute an operator of the graph, and not only copy what PyTorch gave */
 	char kern_title[64][120];
+	char *kern_nodes[64]; /* the graph nodes that it computes, "linear, gelu"; malloc'ed */
 	enum kkind kern_kind[64];
 	int kern_spec[64];    /* enum anchor_kind or -1 */
 	int kern_library[64]; /* enum pl_library_facts */
@@ -117,7 +118,8 @@ struct pl_result {
 struct pl_options {
 	int no_algebra; /* no rewrite that holds for real numbers only: pl_algebra() */
 	int explain;
-	int own; /* never leave an operator to PyTorch that a rule covers, however slow */
+	int own;          /* never leave an operator to PyTorch that a rule covers, however slow */
+	const char *left; /* graph nodes that PyTorch runs, as kern_nodes has them; no kernel of ours need remain then */
 };
 /* Build a solution for a graph; options may be NULL.  Never fails with an error: not ok says why. */
 void ww_pl_build(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs, int n_knobs,

@@ -8,6 +8,10 @@
  * library, and so do all products, and all of the library's convolutions take its next algorithm: a network has too
  * many for one trial each.
  *
+ * Where the best is slower than PyTorch in eager mode, trials leave the operators of one kernel after another to
+ * PyTorch, what has helped on top of each other; then the search goes on with the kernels that are left.  So a user
+ * gets nothing slower than what he has.
+ *
  * If the first trial is not correct, one follows with the library's convolutions in full fp32 (PyTorch's own run may do
  * without TF32, and the rule then leaves no room for it), then one with everything plain (no vectors, general
  * templates, no library).
@@ -28,7 +32,8 @@
 #include <string.h>
 
 static const double JUDGE_SECONDS = 25;
-static const double NOISE = 0.015;
+static const double NOISE = 0.015, SLOWER = 0.97; /* than eager mode, by more than the noise */
+enum { MAX_LEAVE = 8, LEFT_BYTES = 64 << 10 };
 
 static const struct knob_row library_row = { KNOB(library), "library", { LIBRARY_NO, LIBRARY_YES } };
 enum { VALUES = WW_ARRAY_LEN(library_row.value) };
@@ -114,19 +119,52 @@ static void trial_last(struct trial *t)
 	snprintf(t->text, sizeof(t->text), "try convolutions channels-last");
 }
 
-void pl_search_init(struct search *s, const struct pl_result *shape, const struct pl_result *last, int cuda)
+void pl_search_init(struct search *s, const struct pl_result *shape, const struct pl_result *last, int cuda,
+	const struct search_build *build)
 {
 	memset(s, 0, sizeof(*s));
 	s->order[0] = shape;
 	s->order[1] = last;
+	s->build = build ? *build : (struct search_build){ NULL, NULL };
 	s->cuda = cuda;
 	s->best_us = s->top_us = INFINITY;
+	s->over_eager = NAN;
 	list_coords(s);
 	if (last && last->order_us < 0.95 * shape->order_us) /* closer estimates are a draw */
 		trial_last(&s->now);
 	s->shape = s->order[s->now.knobs[0].last];
 	snprintf(s->now.text, sizeof(s->now.text), "first version: %d kernel%s, default tiles%s", s->shape->n_kern,
 		s->shape->n_kern == 1 ? "" : "s", s->now.knobs[0].last ? ", convolutions channels-last" : "");
+}
+
+void pl_search_release(struct search *s) { ww_pl_result_release(&s->left); }
+
+/* The build whose kernels a trial's `left` counts. */
+static const struct pl_result *counted(const struct search *s, const struct trial *t)
+{
+	return s->order[t->knobs[0].last];
+}
+
+char *pl_search_left(const struct search *s, const struct trial *t)
+{
+	const struct pl_result *all = counted(s, t);
+	struct ww_str names = WW_STR_INIT(LEFT_BYTES);
+
+	for (int i = 0; i < all->n_kern && i < SEARCH_KERNELS; i++)
+		if (t->left >> i & 1)
+			ww_str_addf(&names, "%s%s", names.len ? ", " : "", all->kern_nodes[i]);
+	return ww_str_take(&names);
+}
+
+/* The kernels of the best trial, which knobs are varied of. */
+static void take_shape(struct search *s)
+{
+	s->shape = counted(s, &s->now);
+	ww_pl_result_release(&s->left);
+	if (!s->now.left)
+		return;
+	s->build.fn(s->build.ctx, &s->now, &s->left);
+	s->shape = &s->left;
 }
 
 /* Let `value` (LIBRARY_NO, LIBRARY_YES) compute kernel `only` of s->now, or with -1 every such anchor: how many
@@ -228,6 +266,49 @@ static void vary_overlap(struct search *s)
 	s->overlapped = 1;
 }
 
+/* Kernels by how much PyTorch's own may be faster: anchors of ours, then rows, then maps. */
+static int may_be_left(const struct search *s, const struct pl_result *all, int kernel, int kind)
+{
+	static const enum kkind kinds[] = { K_ANCHOR, K_ROW, K_POINT };
+
+	return all->kern_kind[kernel] == kinds[kind] && *all->kern_nodes[kernel] && !(s->best.left >> kernel & 1) &&
+		!(all->kern_library[kernel] & LIBRARY_ONLY);
+}
+
+static int builds(const struct search *s, const struct trial *t)
+{
+	WW_AUTO(ww_pl_result_release) struct pl_result out = { 0 };
+
+	s->build.fn(s->build.ctx, t, &out);
+	return out.ok;
+}
+
+/* Leave what one more kernel computes to PyTorch, while the best is slower than that. */
+static int vary_left(struct search *s)
+{
+	const struct pl_result *all = counted(s, &s->best);
+	int n = all->n_kern < SEARCH_KERNELS ? all->n_kern : SEARCH_KERNELS;
+
+	for (; s->build.fn && s->over_eager < SLOWER && s->n_leave < MAX_LEAVE && s->leaving < 3 * n; s->leaving++) {
+		int kernel = s->leaving % n;
+
+		if (!may_be_left(s, all, kernel, s->leaving / n))
+			continue;
+		memset(&s->now, 0, sizeof(s->now));
+		for (int i = 0; i < SEARCH_KERNELS; i++)
+			s->now.knobs[i].last = s->best.knobs[0].last;
+		s->now.left = s->best.left | (uint64_t)1 << kernel;
+		if (!builds(s, &s->now))
+			continue;
+		snprintf(s->now.text, sizeof(s->now.text), "%.2fx eager so far; try %.150s as PyTorch runs it", s->over_eager,
+			all->kern_title[kernel]);
+		s->leaving++;
+		s->n_leave++;
+		return 1;
+	}
+	return 0;
+}
+
 /* The next variation of the best trial; 0 when there is none left.  `coord` counts (row of the table, kernel, value).
  */
 static int vary(struct search *s)
@@ -238,6 +319,8 @@ static int vary(struct search *s)
 		vary_order(s);
 		return 1;
 	}
+	if (vary_left(s))
+		return 1;
 	if (s->shape->can_overlap && !s->overlapped && !s->best.knobs[0].overlap) {
 		vary_overlap(s);
 		return 1;
@@ -339,9 +422,11 @@ void pl_search_feed(struct search *s, const json_t *v)
 	if (correct && (!s->have_best || us < s->best_us * (1 - NOISE))) {
 		s->best = s->now;
 		s->best.proposal = 0;
-		s->shape = s->order[s->now.knobs[0].last];
+		take_shape(s);
 		s->have_best = 1;
 		s->best_us = us;
+		s->over_eager = ww_json_to_real(
+			json_object_get(json_object_get(json_object_get(v, "speedup"), "eager"), "mid"), NAN);
 	}
 	if (!s->have_best) {
 		s->failed++;

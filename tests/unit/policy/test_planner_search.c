@@ -107,6 +107,18 @@ static json_t *inspected(void)
 	return json_pack("{s:s, s:{s:i}, s:o}", "target", graph_target, "device", "threads", 2, "graph", g);
 }
 
+static double eager_us; /* 0: a verdict says nothing of eager mode */
+
+static json_t *verdict(double us)
+{
+	json_t *v = json_pack("{s:s, s:b, s:s, s:{s:f}, s:{s:f}}", "status", us < 0 ? "mismatch" : "ok", "correct", us >= 0,
+		"diagnostics", us < 0 ? "output0 differs" : "", "time", "device_us", us < 0 ? 0 : us, "seconds", "total", 1.0);
+
+	if (eager_us > 0 && us > 0)
+		json_object_set_new(v, "speedup", json_pack("{s:{s:f}}", "eager", "mid", eager_us / us));
+	return v;
+}
+
 /* Play an episode; the time of trial i is given by us(i), negative: a mismatch.  Returns the number of trials. */
 static int play(
 	struct talk *t, double (*us)(int trial), char **best_kernels, int *submitted, char *last_text, size_t cap)
@@ -129,12 +141,7 @@ static int play(
 			if (!strcmp(m->calls[c].name, "inspect")) {
 				answer(t, &m->calls[c], inspected());
 			} else if (!strcmp(m->calls[c].name, "verify")) {
-				double v = us(trial++);
-
-				answer(t, &m->calls[c],
-					json_pack("{s:s, s:b, s:s, s:{s:f}, s:{s:f}}", "status", v < 0 ? "mismatch" : "ok", "correct",
-						v >= 0, "diagnostics", v < 0 ? "output0 differs" : "", "time", "device_us", v < 0 ? 0 : v,
-						"seconds", "total", 1.0));
+				answer(t, &m->calls[c], verdict(us(trial++)));
 			} else if (!strcmp(m->calls[c].name, "submit")) {
 				*submitted = 1;
 				return trial;
@@ -362,6 +369,57 @@ static void test_launches_are_tried_overlapping(void **state)
 		talk_release(&t);
 	}
 	graph_name = "example_softmax.json", graph_target = "cpu";
+}
+
+/* The plans that hand operators to PyTorch: how many; the first such trial to *first, or -1. */
+static int with_pytorch(const struct talk *t, int *first)
+{
+	int n = 0, trial = 0;
+
+	*first = -1;
+	for (size_t i = 0; i < t->n; i++)
+		for (size_t c = 0; c < t->m[i].n_calls; c++) {
+			if (!strstr(t->m[i].calls[c].arguments, "plan.c"))
+				continue;
+			if (strstr(t->m[i].calls[c].arguments, "ww_pytorch(p") && !n++)
+				*first = trial;
+			trial++;
+		}
+	return n;
+}
+
+/* While the best is slower than eager mode, what a kernel computes is tried as PyTorch runs it; what was faster is kept
+ * by the trials behind it, and handed in. */
+static void test_what_is_slower_than_eager_is_left_to_pytorch(void **state)
+{
+	static const struct {
+		const char *graph;
+		double eager_us, (*us)(int trial);
+		int first, least, most, handed_in;
+	} rows[] = {
+		{ "blocks.json", 0, constant, -1, 0, 0, 0 },              /* no eager time */
+		{ "blocks.json", 101, constant, -1, 0, 0, 0 },            /* as fast */
+		{ "blocks.json", 60, constant, 1, 2, 8, 0 },              /* slower, and no kernel helps */
+		{ "blocks.json", 60, second_wins, 1, 3, 99, 1 },          /* the first kernel helps: all behind it have that */
+		{ "example_softmax.json", 60, second_wins, 1, 1, 99, 1 }, /* nothing of ours but a copy remains */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		struct talk t = { 0 };
+		char *last = NULL, text[800];
+		int submitted, first, n;
+
+		graph_name = rows[i].graph, eager_us = rows[i].eager_us;
+		play(&t, rows[i].us, &last, &submitted, text, sizeof(text));
+		n = with_pytorch(&t, &first);
+		if (!submitted || first != rows[i].first || n < rows[i].least || n > rows[i].most ||
+			!strstr(text, "as PyTorch runs it") != !rows[i].handed_in)
+			fail_msg("%s, eager %g us: %d trials, from %d on: %s", rows[i].graph, rows[i].eager_us, n, first, text);
+		free(last);
+		talk_release(&t);
+	}
+	graph_name = "example_softmax.json", eager_us = 0;
 }
 
 static void renumber(struct ww_str *out, const char *text)
@@ -634,6 +692,7 @@ int main(void)
 		cmocka_unit_test(test_the_best_is_submitted), cmocka_unit_test(test_the_fastest_is_submitted_even_by_little),
 		cmocka_unit_test(test_wrong_solutions_end_with_the_reason), cmocka_unit_test(test_replies_repeat),
 		cmocka_unit_test(test_convolutions_try_the_library), cmocka_unit_test(test_launches_are_tried_overlapping),
+		cmocka_unit_test(test_what_is_slower_than_eager_is_left_to_pytorch),
 		cmocka_unit_test(test_a_proposal_of_ours_is_the_first_trial),
 		cmocka_unit_test(test_a_proposal_of_its_own_stands_beside_the_search),
 		cmocka_unit_test(test_replies_after_a_proposal_repeat), cmocka_unit_test(test_which_models_propose),
