@@ -1,4 +1,4 @@
-/* create.c - tensors that are made from numbers: constants, ranges, identities, indices of triangles. */
+/* create.c - operators that make a tensor from numbers: full, arange, linspace, eye, tril_indices. */
 #include "policy/planner/lower/lower.h"
 
 /* A tensor of one constant, of the recorded shape. */
@@ -13,7 +13,7 @@ static struct val *filled(struct pl *pl, struct gnode *n, double f)
 	return pl_where(pl, pl_cast(pl, z, WW_BOOL), c, c);
 }
 
-/* Of the number that is the variant, or the argument at that place. */
+/* zeros, ones: the variant is the number.  full: the variant is the position of fill_value. */
 static void constant(struct pl *pl, struct gnode *n) { done(n, filled(pl, n, n->variant)); }
 
 static void full(struct pl *pl, struct gnode *n)
@@ -47,7 +47,7 @@ static void arange(struct pl *pl, struct gnode *n)
 
 enum { LINEAR, POWERS };
 
-/* linspace and logspace; from both ends, as PyTorch counts. */
+/* linspace and logspace.  As in PyTorch, the first half counts up from the start, the second half down from the end. */
 static void linspace(struct pl *pl, struct gnode *n)
 {
 	const struct ix *size[1] = { ix_const(pl, n->meta[0].size[0]) };
@@ -75,8 +75,7 @@ static void eye(struct pl *pl, struct gnode *n)
 			n->meta[0].dt));
 }
 
-/* The places of the lower or upper triangle, row by row: the row is found by counting the elements of the rows above, 0
- * or 1 for each row. */
+/* tril_indices and triu_indices.  An element's row is a sum over all rows: 1 for each row that ends before it. */
 static void tri_indices(struct pl *pl, struct gnode *n)
 {
 	int64_t rows = pl_arg_int(pl, n, 0, "row", 0), cols = pl_arg_int(pl, n, 1, "col", 0),
@@ -87,7 +86,7 @@ static void tri_indices(struct pl *pl, struct gnode *n)
 	struct val *row = NULL, *col = NULL;
 
 	if (rows > 256)
-		pl_cannot(pl, n, "more than 256 rows");
+		pl_cannot(pl, n, "tril_indices and triu_indices are covered up to 256 rows");
 	for (int64_t r = 0; r < rows; r++) {
 		int64_t from = lower ? 0
 			: r + off < 0    ? 0
@@ -106,7 +105,7 @@ static void tri_indices(struct pl *pl, struct gnode *n)
 		before += len;
 	}
 	if (!row)
-		pl_cannot(pl, n, "no elements");
+		pl_cannot(pl, n, "its result has no elements");
 	done(n, pl_where(pl, pl_index(pl, WW_BOOL, 2, size, ix_lt(pl, pl->place[0], ix_const(pl, 1))), row, col));
 }
 

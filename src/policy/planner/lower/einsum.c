@@ -1,14 +1,13 @@
 /* einsum.c - torch.einsum as sums, matrix products and permutations.
  *
- * A term is a value with one letter for each of its dimensions.  Operands are taken in from left to right, two at a
+ * A term is a value with one letter for each of its dimensions.  Operands are multiplied from left to right, two at a
  * time: of the letters that both have, those that are still needed (by the result, or by an operand further to the
  * right) are the batch of a matrix product (batch, m, k) x (batch, k, n), the others are k.  A letter that only one of
- * the two has is m or n where it is needed, else it is summed away before the product.  The order of the products is
- * the order of the text, as in torch.einsum without opt_einsum; a better one would be another sum for the judge to
- * compare with, and operands beyond two are rare.
+ * the two has is m or n where it is needed, else it is summed away before the product.  The order is that of
+ * torch.einsum without opt_einsum: another order would round otherwise, and more than two operands are rare.
  *
- * An ellipsis becomes digits: '9' is its last dimension, '8' the one before, so operands whose ellipses differ in
- * length are aligned at the right, as broadcasting wants it.  Not covered: one letter twice in an operand (a diagonal).
+ * An ellipsis becomes digits: '9' is its last dimension, '8' the one before, so ellipses of different lengths are
+ * aligned at the right, as broadcasting does.  Not covered: a letter that occurs twice in an operand (a diagonal).
  */
 #include "policy/planner/lower/lower.h"
 
@@ -34,9 +33,9 @@ static void add_letter(struct pl *pl, struct gnode *n, char *list, char c)
 	size_t len = strlen(list);
 
 	if (strchr(list, c))
-		pl_cannot(pl, n, "one letter twice in a term of its equation");
+		pl_cannot(pl, n, "a letter occurs twice in one operand of its equation (a diagonal)");
 	if (len == MAX_LETTERS)
-		pl_cannot(pl, n, "too many letters in its equation");
+		pl_cannot(pl, n, "its equation has too many letters");
 	list[len] = c;
 	list[len + 1] = 0;
 }
@@ -63,13 +62,13 @@ static const char *read_term(struct pl *pl, struct gnode *n, const char *s, int 
 		} else if (isalpha((unsigned char)*s)) {
 			add_letter(pl, n, list, *s);
 		} else if (*s != ' ') {
-			pl_cannot(pl, n, "a character of its equation");
+			pl_cannot(pl, n, "its equation has an unknown character");
 		}
 	}
 	return s;
 }
 
-/* Without "->" the result has the ellipsis, then the letters that stand in one operand only, by the alphabet. */
+/* Without "->" the result has the ellipsis, then the letters that only one operand has, in alphabetical order. */
 static void implied_result(struct pl *pl, struct gnode *n, struct equation *e)
 {
 	for (int d = e->dots; d > 0; d--)
@@ -90,7 +89,7 @@ static void read_equation(struct pl *pl, struct gnode *n, struct equation *e)
 	struct garg *l = pl_arg(n, 1, "operands");
 
 	if (!l || l->kind != G_LIST || l->n < 1 || l->n > MAX_TERMS)
-		pl_cannot(pl, n, "number of operands");
+		pl_cannot(pl, n, "it has no operands, or too many");
 	for (e->n_in = 0; e->n_in < l->n; e->n_in++) {
 		struct term *t = &e->in[e->n_in];
 		int dots;
@@ -109,7 +108,7 @@ static void read_equation(struct pl *pl, struct gnode *n, struct equation *e)
 		implied_result(pl, n, e);
 }
 
-/* Where one operand has the size 1 and another has more for the same letter, the first is repeated. */
+/* Broadcasting: an operand of size 1 is expanded where another operand has more for the same letter. */
 static void broadcast_letters(struct pl *pl, struct equation *e)
 {
 	const struct ix *extent[128] = { 0 };
@@ -132,7 +131,7 @@ static void broadcast_letters(struct pl *pl, struct equation *e)
 
 /* ---- Terms ------------------------------------------------------------------------------------------------------- */
 
-/* Bring the dimensions of a term into this order of its letters. */
+/* Permute the dimensions of a term to the order of these letters. */
 static void arrange(struct pl *pl, struct gnode *n, struct term *t, const char *order)
 {
 	int perm[PL_MAX_RANK];
@@ -150,7 +149,7 @@ static void arrange(struct pl *pl, struct gnode *n, struct term *t, const char *
 	memcpy(t->letter, order, strlen(order));
 }
 
-/* Sum over the letters of t that stand in neither of the two lists. */
+/* Sum over the letters of t that neither list has. */
 static void sum_others(struct pl *pl, struct gnode *n, struct term *t, const char *list, const char *list2)
 {
 	char keep[MAX_LETTERS + 1] = "";
@@ -166,7 +165,8 @@ static void sum_others(struct pl *pl, struct gnode *n, struct term *t, const cha
 	memcpy(t->letter, keep, sizeof(keep));
 }
 
-/* t, whose letters are `batch` others and two groups, as (batch, first group, second group). */
+/* Reshape t to (batch..., first group, second group): its first `batch` letters stay dimensions of their own, the next
+ * `first` letters become one, the rest another. */
 static struct val *matrices(struct pl *pl, const struct term *t, size_t batch, size_t first)
 {
 	const struct ix *size[PL_MAX_RANK];
@@ -181,7 +181,7 @@ static struct val *matrices(struct pl *pl, const struct term *t, size_t batch, s
 	return pl_reshape(pl, v, (int)batch + 2, size);
 }
 
-/* a becomes the product of a and b, with the letters that are needed. */
+/* a becomes the product of a and b, with the letters of both that `needed` has. */
 static void multiply(struct pl *pl, struct gnode *n, struct term *a, struct term *b, const char *needed)
 {
 	char batch[MAX_LETTERS + 1] = "", m[MAX_LETTERS + 1] = "", k[MAX_LETTERS + 1] = "", other[MAX_LETTERS + 1] = "";
@@ -200,7 +200,7 @@ static void multiply(struct pl *pl, struct gnode *n, struct term *a, struct term
 	nm = strlen(m);
 	nn = strlen(other);
 	if (nb + nm + nn > MAX_LETTERS || nb + 2 > MAX_LETTERS)
-		pl_cannot(pl, n, "too many dimensions of a product");
+		pl_cannot(pl, n, "a product has too many dimensions");
 	snprintf(order, sizeof(order), "%s%s%s", batch, m, k);
 	arrange(pl, n, a, order);
 	snprintf(order, sizeof(order), "%s%s%s", batch, k, other);

@@ -1,12 +1,12 @@
-/* index.c - scatter and similar writes, assignments through views, and lookups in tables.
+/* index.c - scatter, index_put, index_add, assignments through views, embedding_bag, histograms.
  *
- * Values are functions of an index, so a write is turned round: each element of the result asks which of the written
- * elements came to it, by a reduction over them ("hits").  That is deterministic, needs no atomics, and costs the
- * product of both sizes: fine for what models scatter (experts, caches, labels), slow for long lists.
+ * A value is a function of its index, so a scatter is computed as a gather: each element of the result reduces over all
+ * written elements and takes those whose index is its own (hits).  The result is deterministic and needs no atomics.
+ * The cost is the product of both sizes: little for what models scatter (experts, caches, labels), much for long lists.
  *
  * An assignment through a view (z[:, 3] = y) gives the view's parent a new value, and so on up to the tensor that owns
- * the memory; nodes that name any of them later see it.  A view of that tensor that was taken before and is read
- * afterwards is refused: it would have to change under its reader. */
+ * the memory; nodes that name any of them later see it.  A view of that tensor that was made before the assignment and
+ * is read after it is refused: its value would have to change. */
 #include "policy/planner/lower/lower.h"
 
 #include <math.h>
@@ -14,16 +14,16 @@
 
 /* ---- Hits -------------------------------------------------------------------------------------------------------- */
 
-/* Written elements as seen from each element of the result: one dimension more, the last, counts them along dimension
- * `dim`. */
+/* All written elements for each element of the result: values of the result's shape and one more dimension, the last,
+ * which runs over the written elements along dimension `dim`. */
 struct hits {
 	int rank, dim;
-	struct val *hit, *src; /* bool; NULL where only one number is written */
-	struct val *count;     /* 0, 1, ... along the last dimension */
+	struct val *hit, *src; /* is the element written here (bool); what is written, NULL: one number */
+	struct val *count;     /* the written element's index: 0, 1, ... along the last dimension */
 };
 
-/* v (whose dimensions are those of the result, of other sizes) with the last place in dimension dim; outside of v it
- * reads `fill`. */
+/* v in the shape of `to` and a last dimension of size m: the last index is v's index in dimension dim, the others are
+ * the same.  v has the rank of `to`; where it is smaller, the result is `fill`. */
 static struct val *along(struct pl *pl, const struct val *to, int dim, struct val *v, const struct ix *m, double fill)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *cond = ix_const(pl, 1);
@@ -46,7 +46,7 @@ static struct hits hits_of(struct pl *pl, struct gnode *n, struct val *to, int d
 	struct val *at;
 
 	if (to->rank + 1 > PL_MAX_RANK)
-		pl_cannot(pl, n, "too many dimensions");
+		pl_cannot(pl, n, "its values would have too many dimensions");
 	at = along(pl, to, dim, pl_cast(pl, index, WW_I64), m, -1);
 	h.hit = pl_op2(pl, OP_EQ, at, pl_index(pl, WW_I64, at->rank, at->size, pl->place[dim]));
 	h.src = src && src->kind != V_CONST ? along(pl, to, dim, pl_cast(pl, src, to->dt), m, 0) : NULL;
@@ -64,7 +64,7 @@ static struct val *any_hit(struct pl *pl, const struct hits *h)
 	return pl_op2(pl, OP_LE, pl_consti(pl, WW_I64, 0), over(pl, h, RED_MAX, h->count, -1));
 }
 
-/* The last one written stays. */
+/* Of several elements written to the same index the last one stays. */
 static struct val *assigned(struct pl *pl, const struct hits *h, struct val *to, struct val *src)
 {
 	struct val *last, *v;
@@ -89,7 +89,7 @@ static struct val *reduced_into(
 	int is_float = pl_is_float(to->dt);
 
 	if (!h->src)
-		pl_cannot(pl, n, "a number that is reduced into a tensor");
+		pl_cannot(pl, n, "it reduces a number into a tensor");
 	if (!strcmp(how, "sum") || !strcmp(how, "add") || !strcmp(how, "mean")) {
 		v = over(pl, h, RED_SUM, h->src, 0);
 		cnt = pl_cast(pl, pl_reduce(pl, RED_SUM, pl_cast(pl, h->hit, WW_I64), 1u << h->rank, 0), to->dt);
@@ -99,13 +99,13 @@ static struct val *reduced_into(
 		if (strcmp(how, "mean"))
 			return v;
 		if (!is_float)
-			pl_cannot(pl, n, "a mean of integers");
+			pl_cannot(pl, n, "it takes a mean of integers");
 		cnt = include_self ? pl_op2(pl, OP_ADD, cnt, pl_constf(pl, to->dt, 1))
 						   : pl_op2(pl, OP_MAXIMUM, cnt, pl_constf(pl, to->dt, 1));
 		return pl_op2(pl, OP_DIV, v, cnt);
 	}
 	if (!is_float)
-		pl_cannot(pl, n, "this reduction of integers");
+		pl_cannot(pl, n, "it reduces integers otherwise than by a sum");
 	if (!strcmp(how, "prod") || !strcmp(how, "multiply")) {
 		v = over(pl, h, RED_PROD, h->src, 1);
 		return pl_op2(pl, OP_MUL, include_self ? to : pl_where(pl, any_hit(pl, h), pl_constf(pl, to->dt, 1), to), v);
@@ -116,10 +116,10 @@ static struct val *reduced_into(
 		v = over(pl, h, is_max ? RED_MAX : RED_MIN, h->src, is_max ? -INFINITY : INFINITY);
 		return include_self ? pl_op2(pl, is_max ? OP_MAXIMUM : OP_MINIMUM, to, v) : pl_where(pl, any_hit(pl, h), v, to);
 	}
-	pl_cannot(pl, n, "its reduction");
+	pl_cannot(pl, n, "unknown argument reduce");
 }
 
-/* An index of one dimension as one for every element of src. */
+/* An index of one dimension, expanded along dim to the shape of the elements that are written. */
 static struct val *index_rows(struct pl *pl, struct val *index, int dim, const struct val *like)
 {
 	const struct ix *map[1] = { pl->place[dim] }, *size[PL_MAX_RANK];
@@ -136,7 +136,8 @@ static struct val *wrapped(struct pl *pl, struct val *index, const struct ix *si
 		pl_op2(pl, OP_ADD, index, pl_index(pl, WW_I64, index->rank, index->size, size)), index);
 }
 
-/* What an operator writes: its source in place of what is there, one number, their sum, a reduction that it names. */
+/* What an operator writes: a tensor, one number, the sum with what is there, or the reduction of its argument reduce.
+ */
 enum { OF_TENSOR, OF_NUMBER, SUM, NAMED };
 
 static void scatter(struct pl *pl, struct gnode *n)
@@ -175,8 +176,8 @@ static void index_write(struct pl *pl, struct gnode *n)
 
 /* ---- Several index tensors --------------------------------------------------------------------------------------- */
 
-/* Index tensors of neighbouring dimensions first, first + 1, ... as one index into these dimensions as one: *flat is
- * the tensor so, *lin the index in the shape of all of them together. */
+/* Several index tensors of adjacent dimensions become one: *flat is a with these dimensions merged, *lin the linear
+ * index into the merged one, in the broadcast shape of all.  Returns the first of these dimensions. */
 static int joint_index(struct pl *pl, struct gnode *n, struct val *a, struct val **flat, struct val **lin)
 {
 	struct garg *l = pl_arg(n, 1, "indices");
@@ -184,7 +185,7 @@ static int joint_index(struct pl *pl, struct gnode *n, struct val *a, struct val
 	int first = -1, last = -1, r = 0;
 
 	if (!l || l->kind != G_LIST || l->n > a->rank)
-		pl_cannot(pl, n, "arguments");
+		pl_cannot(pl, n, "its indices are no list, or there are more of them than dimensions");
 	*lin = NULL;
 	for (int d = 0; d < l->n; d++) {
 		struct val *at = l->item[d].kind == G_NONE ? NULL : pl_val_of(pl, &l->item[d]);
@@ -194,7 +195,7 @@ static int joint_index(struct pl *pl, struct gnode *n, struct val *a, struct val
 		if (at->dt == WW_BOOL || at->dt == WW_U8)
 			pl_cannot(pl, n, "the result's shape depends on data");
 		if (last >= 0 && last != d - 1)
-			pl_cannot(pl, n, "index tensors of dimensions that are not neighbours");
+			pl_cannot(pl, n, "its index tensors are of dimensions that are not adjacent");
 		first = first < 0 ? d : first;
 		last = d;
 		at = wrapped(pl, at, a->size[d]);
@@ -202,7 +203,7 @@ static int joint_index(struct pl *pl, struct gnode *n, struct val *a, struct val
 		*lin = !*lin ? at : pl_op2(pl, OP_ADD, pl_op2(pl, OP_MUL, *lin, pl_index(pl, WW_I64, 0, NULL, a->size[d])), at);
 	}
 	if (first < 0)
-		pl_cannot(pl, n, "no index");
+		pl_cannot(pl, n, "all its indices are None");
 	for (int d = 0; d < a->rank; d++)
 		if (d == first)
 			size[r++] = merged;
@@ -274,17 +275,17 @@ static void take_along_dim(struct pl *pl, struct gnode *n)
 	int d;
 
 	if (!g || g->kind == G_NONE)
-		pl_cannot(pl, n, "no dimension");
+		pl_cannot(pl, n, "dim=None is not covered");
 	d = pl_dim(pl, n, g->i, a->rank);
 	for (int i = 0; i < a->rank; i++)
 		map[i] = ix_is(a->size[i], 1) ? ix_const(pl, 0) : pl->place[i];
 	if (ix_num(at->size[0]) != n->meta[0].size[0])
-		pl_cannot(pl, n, "an index that is broadcast");
+		pl_cannot(pl, n, "its index is broadcast");
 	done(n, pl_gather(pl, a, at, d, at->rank, at->size, map));
 }
 
-/* The length of all bags, where PyTorch made the offsets of a matrix of indices: arange(0, number of indices, length).
- * 0: they may differ. */
+/* The common length of all bags, where the indices are a matrix: PyTorch then makes the offsets by arange(0, number of
+ * indices, length).  0: the lengths may differ. */
 static int64_t bag_length(struct pl *pl, struct gnode *n, int64_t indices)
 {
 	const struct garg *a = pl_arg(n, 2, "offsets");
@@ -297,8 +298,8 @@ static int64_t bag_length(struct pl *pl, struct gnode *n, int64_t indices)
 	return length > 0 && indices % length == 0 ? length : 0;
 }
 
-/* Which of `all` indices lie in each bag, (bags, all), by the offsets where bags begin; the last ends with the indices,
- * or at an offset of its own. */
+/* (bags, all) bool: does index i belong to the bag?  A bag begins at its offset and ends at the next one; the last ends
+ * with the indices, or at an offset of its own. */
 static struct val *members(struct pl *pl, struct gnode *n, const struct ix *all)
 {
 	struct val *from = pl_cast(pl, pl_need_val(pl, n, 2, "offsets"), WW_I64), *to, *i;
@@ -313,8 +314,8 @@ static struct val *members(struct pl *pl, struct gnode *n, const struct ix *all)
 		pl, OP_LAND, pl_op2(pl, OP_LE, pl_unsqueeze(pl, from, 1), i), pl_op2(pl, OP_LT, i, pl_unsqueeze(pl, to, 1)));
 }
 
-/* Sums, means or maxima of rows of a table.  Bags of one length are a reduction over it; of other lengths each bag
- * looks at all indices, and takes its own. */
+/* Sums, means or maxima of rows of a table.  Bags of one length are a reduction over a dimension; otherwise each bag
+ * reduces over all indices, masked to its own. */
 static void embedding_bag(struct pl *pl, struct gnode *n)
 {
 	struct val *w = pl_need_val(pl, n, 0, "weight"), *at = pl_cast(pl, pl_need_val(pl, n, 1, "indices"), WW_I64), *v,
@@ -343,12 +344,12 @@ static void embedding_bag(struct pl *pl, struct gnode *n)
 	count = pl_unsqueeze(pl, pl_reduce(pl, RED_SUM, pl_cast(pl, in, WW_I64), 2, 0), 1);
 	if (mode == 1)
 		v = pl_op2(pl, OP_DIV, v, pl_cast(pl, pl_op2(pl, OP_MAXIMUM, count, pl_consti(pl, WW_I64, 1)), v->dt));
-	if (mode == 2) /* of an empty bag 0 */
+	if (mode == 2) /* an empty bag gives 0 */
 		v = pl_where(pl, pl_op2(pl, OP_EQ, count, pl_consti(pl, WW_I64, 0)), pl_constf(pl, v->dt, 0), v);
 	n->out[0] = v;
 }
 
-/* Element number k of the source goes to the k-th place where the mask is set. */
+/* masked_scatter: the k-th element of the source goes to the k-th element whose mask is set. */
 static void masked_scatter(struct pl *pl, struct gnode *n)
 {
 	struct val *to = self(pl, n), *mask = pl_expand(pl, pl_need_val(pl, n, 1, "mask"), to->rank, to->size),
@@ -363,7 +364,7 @@ static void masked_scatter(struct pl *pl, struct gnode *n)
 }
 
 /* How many elements lie in each of equal bins between two numbers, or between the smallest and largest element.  The
- * place of an element is computed as PyTorch does, so that those at an edge go to the same side. */
+ * bin of an element is computed as in PyTorch, so that elements at an edge go to the same side. */
 static void histogram(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n), *lo, *hi, *bin, *hit, *full;
@@ -372,7 +373,7 @@ static void histogram(struct pl *pl, struct gnode *n)
 	const struct ix *flat[1] = { pl_numel(pl, a) }, *size[1] = { ix_const(pl, bins) };
 
 	if (!pl_is_float(a->dt))
-		pl_cannot(pl, n, "integers");
+		pl_cannot(pl, n, "its operand is an integer tensor");
 	a = pl_reshape(pl, a, 1, flat);
 	lo = pl_constf(pl, a->dt, min);
 	hi = pl_constf(pl, a->dt, max);
@@ -408,7 +409,7 @@ static void searchsorted(struct pl *pl, struct gnode *n)
 
 	right = (int)pl_kwarg_int(pl, n, "right", 0) || !strcmp(side, "right");
 	if (edges->rank != 1 && edges->rank != r)
-		pl_cannot(pl, n, pl_fmt(pl, "boundaries of %d dimensions for values of %d", edges->rank, r));
+		pl_cannot(pl, n, pl_fmt(pl, "its boundaries have %d dimensions, its values %d", edges->rank, r));
 	if (edges->rank != 1)
 		edges = pl_unsqueeze(pl, edges, r - 1);
 	v = pl_unsqueeze(pl, v, r);
@@ -428,7 +429,7 @@ static void isin(struct pl *pl, struct gnode *n)
 
 /* ---- Writes to a part that the operator names -------------------------------------------------------------------- */
 
-/* `to` with `part` at start, start + step, ... of dimension dim. */
+/* `to` with `part` written at the indices start, start + step, ... of dimension dim. */
 static struct val *with_slice(
 	struct pl *pl, struct val *to, struct val *part, int dim, const struct ix *start, int64_t step)
 {
@@ -474,7 +475,7 @@ static void select_scatter(struct pl *pl, struct gnode *n)
 
 enum { ZERO = 1 };
 
-/* copy_, fill_ and zero_: another value of the same shape and type. */
+/* copy_, fill_ and zero_: the source, converted to the shape and type of self. */
 static void overwrite(struct pl *pl, struct gnode *n)
 {
 	struct val *to = self(pl, n), *src = n->variant == ZERO ? pl_constf(pl, to->dt, 0) : pl_need_val(pl, n, 1, "src");
@@ -546,7 +547,7 @@ static void refuse_stale(struct pl *pl, struct gnode *n, const char *name, const
 		if (!v->n_arg || !is_view(v) || !refers(&v->arg[0], name) || (own && !strcmp(v->name, own)))
 			continue;
 		if (read_later(pl, (int)(n - pl->node) + 1, v->name))
-			pl_cannot(pl, n, "it writes to memory that a view is read from later");
+			pl_cannot(pl, n, "it writes to memory that an earlier view reads later");
 		refuse_stale(pl, n, v->name, NULL);
 	}
 }
@@ -555,7 +556,7 @@ static void refuse_read_ancestors(struct pl *pl, struct gnode *n, struct gnode *
 {
 	while (of && is_view(of) && of->n_arg && of->arg[0].kind == G_VAL) {
 		if (read_later(pl, (int)(n - pl->node) + 1, of->arg[0].name))
-			pl_cannot(pl, n, "it writes to what may be a view or a copy");
+			pl_cannot(pl, n, "it writes to what may be a view or a copy of another tensor");
 		of = pl_graph_node(pl, of->arg[0].name);
 	}
 }

@@ -9,7 +9,7 @@
 
 enum { MAX_SIDE = 32 };
 
-/* ---- Indices into the matrices of a batch: the last two dimensions */
+/* ---- Indices into the matrices of a batch, which are the last two dimensions */
 
 static int side_of(struct pl *pl, struct gnode *n, struct val *a)
 {
@@ -23,7 +23,7 @@ static int side_of(struct pl *pl, struct gnode *n, struct val *a)
 	return (int)side;
 }
 
-/* a in the shape of `to`, read at (row, col), each a number or NULL for the own one. */
+/* a, broadcast to the shape of `to` from the given row or column of each matrix; NULL: all rows or columns. */
 static struct val *at(struct pl *pl, struct val *a, const struct val *to, const struct ix *row, const struct ix *col)
 {
 	const struct ix *map[PL_MAX_RANK];
@@ -36,7 +36,7 @@ static struct val *at(struct pl *pl, struct val *a, const struct val *to, const 
 	return pl_view(pl, a, r, to->size, map);
 }
 
-/* 1 where the row (or the column) of an element of `like` lies below `end`. */
+/* A mask in the shape of `like`: is the element's row (is_col: its column) less than `end`? */
 static struct val *before(struct pl *pl, const struct val *like, int is_col, int end)
 {
 	const struct ix *own = pl->place[like->rank - 2 + is_col];
@@ -51,7 +51,7 @@ static struct val *is_row(struct pl *pl, const struct val *like, int row)
 	return pl_index(pl, WW_BOOL, like->rank, like->size, ix_eqz(pl, ix_addc(pl, own, -row), ix_const(pl, 0)));
 }
 
-/* All matrices of a batch with the batch of the other; b's own columns. */
+/* b, expanded to the batch dimensions of a; its matrices keep their sizes. */
 static struct val *with_batch_of(struct pl *pl, struct val *b, const struct val *a)
 {
 	const struct ix *size[PL_MAX_RANK];
@@ -75,7 +75,8 @@ static struct val *identity(struct pl *pl, const struct val *like)
 
 /* ---- Cholesky ---------------------------------------------------------------------------------------------------- */
 
-/* Column by column, right-looking: column j becomes that of the factor, what lies to its right loses its part. */
+/* Column by column, right-looking: column j becomes the factor's, and its outer product is subtracted from what lies to
+ * the right. */
 static struct val *cholesky_of(struct pl *pl, struct gnode *n, struct val *a)
 {
 	int side = side_of(pl, n, a);
@@ -105,7 +106,8 @@ static void cholesky(struct pl *pl, struct gnode *n)
 
 /* ---- Solves ------------------------------------------------------------------------------------------------------ */
 
-/* x with a x = b, by substitution: row j is done, the rows that are left lose its part. */
+/* x with a x = b for a triangular a, by substitution: row j of x is finished and its multiples are subtracted from the
+ * rows that are left. */
 static struct val *substitute(struct pl *pl, struct gnode *n, struct val *a, struct val *b, int upper, int unit)
 {
 	int side = side_of(pl, n, a);
@@ -137,7 +139,7 @@ static void solve_triangular(struct pl *pl, struct gnode *n)
 		done(n, pl_transposed(pl, substitute(pl, n, pl_transposed(pl, a), pl_transposed(pl, b), !upper, unit)));
 }
 
-/* With the factor l of a, l l^T x = b. */
+/* x with l l^T x = b, for the Cholesky factor l. */
 static struct val *solve_by_factor(struct pl *pl, struct gnode *n, struct val *l, struct val *b, int upper)
 {
 	struct val *t = pl_transposed(pl, l);
@@ -160,7 +162,7 @@ static void cholesky_inverse(struct pl *pl, struct gnode *n)
 	done(n, solve_by_factor(pl, n, l, identity(pl, l), (int)pl_arg_int(pl, n, 1, "upper", 0)));
 }
 
-/* v with the rows j and p (of v's shape) exchanged. */
+/* v with rows j and p exchanged; p has v's shape and holds each matrix's row. */
 static struct val *exchanged(struct pl *pl, struct val *v, int j, struct val *p)
 {
 	int r = v->rank;
@@ -171,8 +173,8 @@ static struct val *exchanged(struct pl *pl, struct val *v, int j, struct val *p)
 		pl, is_row(pl, v, j), other, pl_where(pl, pl_op2(pl, OP_EQ, own, p), at(pl, v, v, ix_const(pl, j), NULL), v));
 }
 
-/* Gauss and Jordan with partial pivoting: *a becomes diagonal, b (may be NULL) the solution times it; the sign of the
- * exchanges is returned.  PyTorch's LU has the same pivots. */
+/* Gauss-Jordan elimination with partial pivoting: *a becomes diagonal, *b (b may be NULL) the right-hand side that
+ * belongs to it.  Returns the sign of the row exchanges.  PyTorch's LU has the same pivots. */
 static struct val *eliminate(struct pl *pl, struct gnode *n, struct val **a, struct val **b)
 {
 	int side = side_of(pl, n, *a), r = (*a)->rank;
@@ -222,14 +224,14 @@ static void inverse(struct pl *pl, struct gnode *n)
 	done(n, solved(pl, n, a, identity(pl, a)));
 }
 
-/* b is a vector for each matrix where it has one dimension less, and all others but that one. */
+/* b holds one vector for each matrix if the result has one dimension less than a; otherwise it holds matrices. */
 static void solve(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_stored(pl, pl_need_val(pl, n, 0, "A")), *b = pl_stored(pl, pl_need_val(pl, n, 1, "B"));
 	int vector = n->meta[0].rank == a->rank - 1;
 
 	if (!pl_kwarg_int(pl, n, "left", 1))
-		pl_cannot(pl, n, "left=False");
+		pl_cannot(pl, n, "left=False is not covered");
 	b = solved(pl, n, a, vector ? pl_unsqueeze(pl, b, b->rank) : b);
 	done(n, vector ? pl_squeeze(pl, b, b->rank - 1) : b);
 }

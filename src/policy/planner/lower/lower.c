@@ -1,8 +1,7 @@
-/* lower.c - from graph nodes to values: the dispatch over operators, and what all lowering functions share.
+/* lower.c - lowers each graph node by the rule of its operator; reads arguments of operators.
  *
- * A lowering function sets n->out[].  Afterwards the sizes that it inferred are compared with the sizes that the graph
- * records; a difference is a bug of the lowering and ends the build with the operator's name, because a wrong shape
- * would compute something else. */
+ * A lowering function sets n->out[].  Afterwards the sizes that it inferred are compared with those that the graph
+ * records.  A difference is a bug of the rule; it ends the build with the operator's name. */
 #include "policy/planner/lower/lower.h"
 
 #include <string.h>
@@ -100,13 +99,13 @@ struct val *pl_stored(struct pl *pl, struct val *v)
 	return v;
 }
 
-/* "add" of "aten.add_.Tensor"; an operator in place has the rule of the functional one. */
+/* "add" of "aten.add_.Tensor": an in-place operator has the rule of the functional one. */
 static const char *op_of(const char *target, size_t *len, int *in_place)
 {
 	const char *s = !strncmp(target, "aten.", 5) ? target + 5 : target;
 	size_t n = strcspn(s, ".");
 
-	*in_place = n > 2 && s[n - 1] == '_' && s[n - 2] != '_'; /* __and__ is none */
+	*in_place = n > 2 && s[n - 1] == '_' && s[n - 2] != '_'; /* __and__ is not in place */
 	*len = n - (size_t)*in_place;
 	return s;
 }
@@ -180,7 +179,7 @@ static void check_sizes(struct pl *pl, struct gnode *n)
 		if (!v)
 			continue;
 		if (v->kind == V_CONST && n->meta[o].rank) {
-			pl_cannot(pl, n, "a constant with a shape");
+			pl_cannot(pl, n, "its result has dimensions, and the rule gives a constant");
 		}
 		if (v->kind == V_CONST)
 			continue;
@@ -194,8 +193,8 @@ static void check_sizes(struct pl *pl, struct gnode *n)
 	}
 }
 
-/* A constant of the graph that is the number of an input's size was probably computed from it: then only the traced
- * shape is covered, and the plan says so. */
+/* A constant of the graph that equals an input's size was probably computed from it: then the plan is for the traced
+ * size only and checks it. */
 static void guard_literals(struct pl *pl, struct gnode *n)
 {
 	if (!(n->row->flags & PL_ARITHMETIC))
@@ -208,7 +207,7 @@ static void guard_literals(struct pl *pl, struct gnode *n)
 					pl->sym[s].name, (long long)pl->sym[s].value);
 }
 
-/* PyTorch rounds these to their type; what a rule computes on the way it does not. */
+/* PyTorch rounds a node's result to its type; intermediate values of a rule are not rounded. */
 static void mark_results(const struct gnode *n)
 {
 	for (int o = 0; o < n->n_out; o++)
@@ -216,7 +215,7 @@ static void mark_results(const struct gnode *n)
 			v->result = 1;
 }
 
-/* aten.relu_ and its like: later nodes that name the operand see the new value. */
+/* In-place operators (aten.relu_): later nodes that name the operand read the new value. */
 static void rebind(struct pl *pl, struct gnode *n)
 {
 	if (pl_in_place(n->target) && n->n_arg && n->arg[0].kind == G_VAL && n->out[0])
@@ -240,7 +239,7 @@ void pl_lower(struct pl *pl)
 		n->variant = n->row->variant;
 		pl->lowering = n;
 		if (n->n_out && !n->meta[0].dt)
-			pl_cannot(pl, n, "the type of its result");
+			pl_cannot(pl, n, "its result has a type that the planner does not store");
 		guard_literals(pl, n);
 		n->row->fn(pl, n);
 		check_sizes(pl, n);

@@ -1,11 +1,11 @@
-/* lower.h - from the nodes of a graph to values: what the rules of this folder share. */
+/* lower.h - lowering: each node of an ATen graph becomes values.  What the rules of this folder share. */
 #pragma once
 
 #include "policy/planner/graph/graph.h"
 #include "policy/planner/planner.h"
 
 void pl_lower(struct pl *pl);
-/* "aten.relu_.default" */
+/* 1: the operator writes to its first operand, as "aten.relu_.default" does. */
 int pl_in_place(const char *target);
 /* pytorch.c: compute gnode.level of all operators; take the value of one operator from PyTorch; guards in plan.c that
  * hold the sizes to the traced ones. */
@@ -16,8 +16,8 @@ typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
 /* The new value of a view's argument, after v was assigned to the view. */
 typedef struct val *(*pl_write_fn)(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);
 enum {
-	PL_VIEW = 1,       /* its result may share the memory of argument 0 */
-	PL_MAY_COPY = 2,   /* or be a copy: only PyTorch knows which */
+	PL_VIEW = 1,       /* its result shares the memory of argument 0 */
+	PL_MAY_COPY = 2,   /* its result is such a view or a copy: only PyTorch knows which */
 	PL_ARITHMETIC = 4, /* an integer among its arguments may have been computed from a size */
 };
 struct val *pl_write_slice(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);
@@ -29,9 +29,9 @@ struct val *pl_write_reshape(
 struct pl_lower_row {
 	const char *op; /* "max", or one overload: "max.dim"; in-place variants included */
 	pl_lower_fn fn;
-	int variant; /* which of the operators that fn lowers: what fn finds in n->variant */
+	int variant; /* tells fn which operator it lowers; fn reads it as n->variant */
 	int flags;
-	pl_write_fn write; /* of a PL_VIEW; NULL: an assignment through it is refused */
+	pl_write_fn write; /* of a PL_VIEW: assigns through it; NULL: such an assignment is refused */
 };
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* most rows end with fn */
 extern const struct pl_lower_row pl_lower_shape[], pl_lower_resample[], pl_lower_point[], pl_lower_reduce[],
@@ -42,7 +42,8 @@ struct val *pl_need_val(struct pl *pl, struct gnode *n, int i, const char *name)
 int64_t pl_arg_int(struct pl *pl, struct gnode *n, int i, const char *name, int64_t def);
 double pl_arg_num(struct pl *pl, struct gnode *n, int i, const char *name, double def);
 const char *pl_arg_str(struct gnode *n, int i, const char *name, const char *def);
-int pl_arg_ints(struct pl *pl, struct gnode *n, int i, const char *name, int64_t *out, int max); /* count */
+/* Returns the number of elements of the list. */
+int pl_arg_ints(struct pl *pl, struct gnode *n, int i, const char *name, int64_t *out, int max);
 /* For arguments that are passed by name only. */
 enum { PL_NO_POSITION = 99 };
 #define pl_kwarg(n, name) pl_arg(n, PL_NO_POSITION, name)
@@ -50,10 +51,11 @@ enum { PL_NO_POSITION = 99 };
 #define pl_kwarg_num(pl, n, name, def) pl_arg_num(pl, n, PL_NO_POSITION, name, def)
 #define pl_kwarg_str(n, name, def) pl_arg_str(n, PL_NO_POSITION, name, def)
 int pl_dim(struct pl *pl, struct gnode *n, int64_t d, int rank);
-/* out[idx] = src[..., value of at, ...] in dimension dim; map[] for the others; `at` has the shape of the result. */
+/* Gather: out[idx] = src[map[0], ..., at[idx], ...], where at[idx] is the index in dimension dim and map[] has the
+ * other indices.  `at` has the shape of the result. */
 struct val *pl_gather(struct pl *pl, struct val *src, struct val *at, int dim, int rank, const struct ix *const *size,
 	const struct ix *const *map);
-/* Dimension dim of src is replaced by the dimensions of the index (int64, not negative). */
+/* index_select: the dimensions of `index` (int64, not negative) replace dimension dim of src. */
 struct val *pl_take(struct pl *pl, struct val *src, struct val *index, int dim);
 /* Node n writes v to the node or input `name`: later readers see it, through views as well.  `own`: the view that n
  * writes through, or NULL. */
@@ -67,9 +69,9 @@ static inline struct val *pl_transposed(struct pl *pl, struct val *a)
 {
 	return pl_swap_dims(pl, a, a->rank - 2, a->rank - 1);
 }
-/* v, stored if it is computed: for what is read more than once. */
+/* v; if it is computed, it is stored first, since it is read more than once. */
 struct val *pl_stored(struct pl *pl, struct val *v);
-/* The n values side by side along dimension d. */
+/* Concatenate the n values along dimension d. */
 struct val *pl_cat(struct pl *pl, struct val **v, int n, int d);
 enum { LOWER_TRIANGLE, UPPER_TRIANGLE };
 void pl_einsum(struct pl *pl, struct gnode *n);
@@ -83,5 +85,5 @@ void pl_einsum(struct pl *pl, struct gnode *n);
 
 static inline void done(struct gnode *n, struct val *v) { n->out[0] = v; }
 static inline struct val *self(struct pl *pl, struct gnode *n) { return pl_need_val(pl, n, 0, "self"); }
-/* x, which is less than twice `size`, modulo it: without a quotient, so that vectors read runs. */
+/* x modulo `size`, for 0 <= x < 2 size: by a comparison and no division, so that vector loads stay contiguous. */
 const struct ix *pl_wrap(struct pl *pl, const struct ix *x, const struct ix *size);

@@ -1,8 +1,8 @@
-/* nn.c - matrix products, convolutions, pooling, attention and scans as values.
+/* nn.c - lowering of matrix products, convolutions, pooling, attention and cumulative sums.
  *
- * What the cookbook has a template for becomes an anchor (anchor.c); everything else becomes a reduction over a view: a
- * pooling window, a convolution of an odd kind, a product of integer matrices are "sum over the last dimensions of a
- * windowed view", which the row kernels can always do. */
+ * An operation that the cookbook has a template for becomes an anchor (anchor/anchor.h).  Everything else (pooling, a
+ * convolution that no template fits, a product of integer matrices) becomes a reduction over the last dimensions of a
+ * windowed view, which the row kernels always cover. */
 #include "policy/planner/lower/lower.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static struct val *matmul_of(struct pl *pl, struct gnode *n, struct val *a, stru
 	if (bv)
 		b = pl_unsqueeze(pl, b, 1);
 	if (b->rank == 2 && a->rank > 2) {
-		/* one matrix for the whole batch: a taller product */
+		/* b is one matrix for the whole batch: the rows of all batches make one product */
 		const struct ix *flat[2] = { ix_const(pl, 1), a->size[a->rank - 1] };
 
 		for (int d = 0; d < a->rank - 1; d++) {
@@ -93,7 +93,7 @@ static void addmm(struct pl *pl, struct gnode *n)
 	add_scaled(pl, n, matmul_of(pl, n, pl_need_val(pl, n, 1, "mat1"), pl_need_val(pl, n, 2, "mat2")));
 }
 
-/* The products of a batch are summed: the batch is one more inner dimension. */
+/* The products of a batch are summed: the batch becomes a part of the inner dimension. */
 static void addbmm(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_need_val(pl, n, 1, "batch1"), *b = pl_need_val(pl, n, 2, "batch2");
@@ -110,7 +110,7 @@ static void addr(struct pl *pl, struct gnode *n)
 	add_scaled(pl, n, pl_op2(pl, OP_MUL, pl_unsqueeze(pl, a, 1), pl_unsqueeze(pl, b, 0)));
 }
 
-/* Sums of products of rows that belong together. */
+/* torch.linalg.vecdot: the dot product of corresponding vectors along dim. */
 static void vecdot(struct pl *pl, struct gnode *n)
 {
 	struct val *p = pl_op2(pl, OP_MUL, pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other"));
@@ -118,7 +118,7 @@ static void vecdot(struct pl *pl, struct gnode *n)
 	done(n, pl_reduce(pl, RED_SUM, p, 1u << pl_dim(pl, n, pl_kwarg_int(pl, n, "dim", -1), p->rank), 0));
 }
 
-/* Sums of products over the last dimension of both, of all pairs of rows. */
+/* torch.inner: the dot products of all pairs of rows (vectors along the last dimensions). */
 static void inner(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_need_val(pl, n, 0, "self"), *b = pl_need_val(pl, n, 1, "other");
@@ -147,9 +147,9 @@ static void multi_dot(struct pl *pl, struct gnode *n)
 	struct val *c;
 
 	if (!l || l->kind != G_LIST || l->n < 2)
-		pl_cannot(pl, n, "arguments");
+		pl_cannot(pl, n, "its argument \"tensors\" is not a list of two or more");
 	c = pl_val_of(pl, &l->item[0]);
-	for (int i = 1; i < l->n; i++) /* from the left: any order is right, and that of least work depends on sizes */
+	for (int i = 1; i < l->n; i++) /* from the left: the order with the least work would depend on sizes */
 		c = matmul_of(pl, n, c, pl_val_of(pl, &l->item[i]));
 	done(n, c);
 }
@@ -160,7 +160,7 @@ static void matrix_power(struct pl *pl, struct gnode *n)
 	int64_t e = pl_arg_int(pl, n, 1, "n", 1);
 
 	if (e < 1 || e > 1024)
-		pl_cannot(pl, n, e < 1 ? "a power below 1" : "a power above 1024");
+		pl_cannot(pl, n, e < 1 ? "its power is below 1" : "its power is above 1024");
 	for (;; a = matmul_of(pl, n, a, a), e /= 2) {
 		if (e % 2)
 			c = c ? matmul_of(pl, n, c, a) : a;
@@ -170,7 +170,7 @@ static void matrix_power(struct pl *pl, struct gnode *n)
 	done(n, c);
 }
 
-/* Dimensions of both tensors that are summed over come last in one and first in the other. */
+/* torch.tensordot as one matrix product: the summed dimensions come last in self and first in other. */
 static void tensordot(struct pl *pl, struct gnode *n)
 {
 	struct val *v[2] = { pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other") };
@@ -179,7 +179,7 @@ static void tensordot(struct pl *pl, struct gnode *n)
 	int k = pl_arg_ints(pl, n, 2, "dims_self", dims[0], PL_MAX_RANK), r = 0;
 
 	if (pl_arg_ints(pl, n, 3, "dims_other", dims[1], PL_MAX_RANK) != k)
-		pl_cannot(pl, n, "arguments");
+		pl_cannot(pl, n, "its lists of dimensions differ in length");
 	for (int s = 0; s < 2; s++) {
 		int perm[PL_MAX_RANK], used[PL_MAX_RANK] = { 0 }, at = 0, first[2];
 
@@ -199,7 +199,7 @@ static void tensordot(struct pl *pl, struct gnode *n)
 			flat[d >= first[0]] = ix_mul(pl, flat[d >= first[0]], v[s]->size[d]);
 			if ((s == 0 && d < first[0]) || (s == 1 && d >= first[0])) {
 				if (r >= PL_MAX_RANK)
-					pl_cannot(pl, n, "too many dimensions");
+					pl_cannot(pl, n, "its values would have too many dimensions");
 				size[r++] = v[s]->size[d];
 			}
 		}
@@ -217,7 +217,7 @@ static void bilinear(struct pl *pl, struct gnode *n)
 	int r = c->rank;
 
 	if (r + 1 > PL_MAX_RANK)
-		pl_cannot(pl, n, "too many dimensions");
+		pl_cannot(pl, n, "its values would have too many dimensions");
 	y = pl_linear(pl, n, c, pl_reshape(pl, w, 2, flat), NULL); /* (.., o i) */
 	memcpy(size, y->size, sizeof(size));
 	size[r - 1] = w->size[0];
@@ -279,7 +279,7 @@ static void spatial(struct pl *pl, struct gnode *n, int i, const char *name, int
 		out[d] = k == 0 ? def : k == 1 ? v[0] : v[d];
 }
 
-/* One zero behind the end of dimension d: what "same" pads more behind than in front. */
+/* One zero appended to dimension d: padding "same" of an odd total pads one more at the end. */
 static struct val *one_more(struct pl *pl, struct val *x, int d)
 {
 	const struct ix *size[PL_MAX_RANK];
@@ -289,7 +289,7 @@ static struct val *one_more(struct pl *pl, struct val *x, int d)
 	return pl_view_if(pl, x, x->rank, size, pl->place, ix_lt(pl, pl->place[d], x->size[d]), 0);
 }
 
-enum { FORWARD, TRANSPOSED, GENERAL /* it has an argument for that */ };
+enum { FORWARD, TRANSPOSED, GENERAL /* aten.convolution, which has an argument `transposed` */ };
 
 static void convolution(struct pl *pl, struct gnode *n)
 {
@@ -301,7 +301,7 @@ static void convolution(struct pl *pl, struct gnode *n)
 	struct garg *p = pl_arg(n, 4, "padding");
 
 	if (nd < 1 || nd > 3)
-		pl_cannot(pl, n, pl_fmt(pl, "%d spatial dimensions, not 1 to 3", nd));
+		pl_cannot(pl, n, pl_fmt(pl, "it has %d spatial dimensions, not 1 to 3", nd));
 	if (unbatched)
 		x = pl_unsqueeze(pl, x, 0);
 	spatial(pl, n, 3, "stride", nd, 1, stride);
@@ -342,7 +342,8 @@ static void convolution(struct pl *pl, struct gnode *n)
 
 /* ---- Pooling ----------------------------------------------------------------------------------------------------- */
 
-/* The windows of the last nd dimensions as nd more dimensions; outside reads as `fill`. */
+/* A view with nd more dimensions, which run over the window at each position of the last nd; padding reads as `fill`.
+ */
 static struct val *windows(struct pl *pl, struct gnode *n, struct val *a, int nd, const int64_t *k, const int64_t *s,
 	const int64_t *p, const int64_t *dil, double fill)
 {
@@ -350,7 +351,7 @@ static struct val *windows(struct pl *pl, struct gnode *n, struct val *a, int nd
 	int first = a->rank - nd;
 
 	if (a->rank + nd > PL_MAX_RANK)
-		pl_cannot(pl, n, "too many dimensions");
+		pl_cannot(pl, n, "its values would have too many dimensions");
 	for (int d = 0; d < a->rank; d++) {
 		const struct ix *i, *o;
 		int e = d - first;
@@ -377,13 +378,13 @@ static struct val *windows(struct pl *pl, struct gnode *n, struct val *a, int nd
 	return pl_view_if(pl, a, a->rank + nd, size, map, cond, fill);
 }
 
-/* The variant of a pooling operator: its spatial dimensions, and MAX where adaptive_pool() takes maxima. */
+/* The variant of a pooling operator: the number of its spatial dimensions, plus MAX for adaptive_max_pool. */
 enum { MAX = 4 };
 static int pool_dims(const struct gnode *n) { return n->variant % MAX; }
 static unsigned last_dims(int rank, int nd) { return ((1u << nd) - 1) << (rank - nd); }
 
-/* Where in a's last nd dimensions, counted as one, the maximum of each window of w lies. */
-static struct val *place_of_max(struct pl *pl, struct val *a, struct val *w, int nd, const int64_t *k, const int64_t *s,
+/* max_pool's indices: the linear index, in a's last nd dimensions, of the maximum of each window of w. */
+static struct val *index_of_max(struct pl *pl, struct val *a, struct val *w, int nd, const int64_t *k, const int64_t *s,
 	const int64_t *p, const int64_t *dil)
 {
 	const struct ix *size[PL_MAX_RANK], *all = ix_const(pl, 1);
@@ -395,7 +396,7 @@ static struct val *place_of_max(struct pl *pl, struct val *a, struct val *w, int
 	for (int e = 0; e < nd; e++)
 		all = ix_mulc(pl, all, k[e]);
 	size[r] = all;
-	at = pl_reduce(pl, RED_ARGMAX, pl_reshape(pl, w, r + 1, size), 1u << r, 0); /* within the window */
+	at = pl_reduce(pl, RED_ARGMAX, pl_reshape(pl, w, r + 1, size), 1u << r, 0); /* linear index within the window */
 	for (int e = nd - 1; e >= 0; e--) {
 		struct val *in = at, *pos;
 
@@ -424,15 +425,15 @@ static void max_pool(struct pl *pl, struct gnode *n)
 	for (int d = 0; d < nd; d++)
 		s[d] = s[d] < 0 ? k[d] : s[d];
 	if (!pl_is_float(a->dt))
-		pl_cannot(pl, n, "integers");
+		pl_cannot(pl, n, "its operand is an integer tensor");
 	a = pl_follow_last(pl, n, a);
 	w = windows(pl, n, a, nd, k, s, p, dil, -INFINITY);
 	n->out[0] = pl_reduce(pl, RED_MAX, w, last_dims(w->rank, nd), 0);
 	if (n->n_out > 1)
-		n->out[1] = place_of_max(pl, a, w, nd, k, s, p, dil);
+		n->out[1] = index_of_max(pl, a, w, nd, k, s, p, dil);
 }
 
-/* A window's sum by its number of elements; algebra: times the reciprocal, which is rounded. */
+/* sum / n; where algebra is allowed, sum * (1 / n), whose factor is rounded. */
 static struct val *averaged(struct pl *pl, struct val *sum, double n)
 {
 	return pl_algebra(pl) ? pl_op2(pl, OP_MUL, sum, pl_constf(pl, sum->dt, 1 / n))
@@ -516,7 +517,7 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 
 		w = windows(pl, n, a, nd, k, k, p, dil, is_max ? -INFINITY : 0);
 		if (n->n_out > 1)
-			n->out[1] = place_of_max(pl, a, w, nd, k, k, p, dil);
+			n->out[1] = index_of_max(pl, a, w, nd, k, k, p, dil);
 		y = pl_reduce(pl, is_max ? RED_MAX : RED_SUM, w, last_dims(w->rank, nd), 0);
 		for (int d = 0; d < nd; d++)
 			area_ *= (double)k[d];

@@ -1,14 +1,13 @@
-/* order.c - sorting, top-k and similar operators as values.
+/* order.c - lowering of sort, argsort, topk, kthvalue, median, cummax and logcumsumexp.
  *
- * A template sorts rows that fit into a block on cuda, and all but short ones on the cpu (anchor/sort.c).  Of others,
- * the place of an element in the sorted row is the number of elements that come before it, and what stands at a place
- * is found by asking every element for its own: two reductions over the row each, n * n comparisons a row, no template
- * and no order of execution.  That is fast for short rows and slow for long ones, which are PyTorch's where its sort
- * takes less time, and refused beyond a bound.  A few largest of a long row are found one after the other instead: each
- * is the first maximum of what comes after the one before.
+ * A template sorts rows that fit into a block on cuda, and all but short ones on the cpu (anchor/sort.c).  Other rows
+ * are sorted by counting: an element's rank is the number of elements that come before it, and the element of a given
+ * rank is found by a second reduction over the row.  That takes n * n comparisons a row: fast for short rows, slow for
+ * long ones.  Where PyTorch's sort is estimated to be faster, PyTorch does it; beyond a bound it is refused.  topk of a
+ * long row with a small k selects one element after the other: each is the first maximum of what comes after the one
+ * before.
  *
- * Equal elements keep their order (PyTorch's stable sort; where it promises none, any will do), NaN counts as larger
- * than all. */
+ * The sort is stable, as PyTorch's is where it promises that.  NaN counts as larger than all numbers. */
 #include "policy/planner/lower/lower.h"
 
 #include <math.h>
@@ -16,8 +15,8 @@
 
 enum { SHORT_ROW = 1024, FEW = 16 };
 static const double MAX_COMPARISONS = 2e12;
-/* us on an H200: of a comparison, of which both reductions do one for each pair; of PyTorch's sort, by keys and places,
- * whatever it sorts (a dozen launches) and for an element. */
+/* Microseconds on an H200: of a pair of elements, which both reductions compare; of PyTorch's sort, for its dozen
+ * launches and for each element. */
 static const double PAIR_US = 2 / 5.7e5, PYTORCH_SORT_US = 80, PYTORCH_KEY_US = 2e-4;
 
 /* Does a come before b in this order? */
@@ -34,14 +33,15 @@ static struct val *before(struct pl *pl, struct val *a, struct val *b, int desce
 				   : pl_op2(pl, OP_LAND, nan_b, pl_op1(pl, OP_LNOT, nan_a)));
 }
 
-/* Beside every element, in one dimension more (the last; size: of all), the elements of its row along d. */
+/* A view with one more dimension, the last: for each element of x all elements of its row along d.  size[]: its sizes.
+ */
 static struct val *rows_of(struct pl *pl, struct gnode *n, struct val *x, int d, const struct ix **size)
 {
 	const struct ix *other[PL_MAX_RANK];
 	int r = x->rank;
 
 	if (r + 1 > PL_MAX_RANK)
-		pl_cannot(pl, n, "too many dimensions");
+		pl_cannot(pl, n, "its values would have too many dimensions");
 	for (int i = 0; i < r; i++) {
 		size[i] = x->size[i];
 		other[i] = i == d ? pl->place[r] : pl->place[i];
@@ -50,8 +50,8 @@ static struct val *rows_of(struct pl *pl, struct gnode *n, struct val *x, int d,
 	return pl_view(pl, x, r + 1, size, other);
 }
 
-/* For every element along dimension d its place in the sorted row. */
-static struct val *places(struct pl *pl, struct gnode *n, struct val *x, int d, int descending)
+/* For every element its rank in the sorted row along dimension d, as a float. */
+static struct val *ranks_of(struct pl *pl, struct gnode *n, struct val *x, int d, int descending)
 {
 	const struct ix *size[PL_MAX_RANK];
 	struct val *a, *b = rows_of(pl, n, x, d, size), *tie, *first;
@@ -61,7 +61,7 @@ static struct val *places(struct pl *pl, struct gnode *n, struct val *x, int d, 
 		PYTORCH_SORT_US + (double)pl_numel_now(x) * PYTORCH_KEY_US)
 		pl_leave(pl, n, "PyTorch sorts rows of this length faster");
 	if ((double)pl_numel_now(x) * (double)ix_num(x->size[d]) > MAX_COMPARISONS)
-		pl_cannot(pl, n, pl_fmt(pl, "rows of %lld elements are too long to sort", (long long)ix_num(x->size[d])));
+		pl_cannot(pl, n, pl_fmt(pl, "its rows of %lld elements are too long to sort", (long long)ix_num(x->size[d])));
 	a = pl_view(pl, x, r + 1, size, pl->place);
 	first = pl_index(pl, WW_BOOL, r + 1, size, ix_lt(pl, pl->place[r], pl->place[d]));
 	tie = pl_op2(pl, OP_LAND, pl_op1(pl, OP_LNOT, before(pl, a, b, descending)), first);
@@ -69,33 +69,33 @@ static struct val *places(struct pl *pl, struct gnode *n, struct val *x, int d, 
 		pl, RED_SUM, pl_cast(pl, pl_op2(pl, OP_LOR, before(pl, b, a, descending), tie), WW_F32), 1u << r, 0);
 }
 
-/* Which element of the row stands at each of `count` places from `first` on. */
-static struct val *at_places(struct pl *pl, struct gnode *n, struct val *x, int d, const struct ix *first,
+/* argsort: the indices of the elements with ranks first .. first + count - 1. */
+static struct val *argsort_range(struct pl *pl, struct gnode *n, struct val *x, int d, const struct ix *first,
 	const struct ix *count, int descending)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
-	struct val *place, *want, *which;
+	struct val *rank, *want, *which;
 	int r = x->rank;
 
 	if (pl_sorts(pl, x, d))
 		return pl_cast(pl, pl_sort(pl, n, x, d, first, count, descending), WW_I64);
-	place = places(pl, n, x, d, descending);
-	pl_make_root(pl, place);
+	rank = ranks_of(pl, n, x, d, descending);
+	pl_make_root(pl, rank);
 	for (int i = 0; i < r; i++) {
 		size[i] = i == d ? count : x->size[i];
 		map[i] = i == d ? pl->place[r] : pl->place[i];
 	}
 	size[r] = x->size[d];
-	place = pl_view(pl, place, r + 1, size, map);
+	rank = pl_view(pl, rank, r + 1, size, map);
 	want = pl_cast(pl, pl_index(pl, WW_I64, r + 1, size, ix_add(pl, pl->place[d], first)), WW_F32);
 	which = pl_cast(pl, pl_index(pl, WW_I64, r + 1, size, pl->place[r]), WW_F32);
-	which = pl_where(pl, pl_op2(pl, OP_EQ, place, want), which, pl_constf(pl, WW_F32, 0));
+	which = pl_where(pl, pl_op2(pl, OP_EQ, rank, want), which, pl_constf(pl, WW_F32, 0));
 	which = pl_reduce(pl, RED_SUM, which, 1u << r, 0);
 	pl_make_root(pl, which);
 	return pl_cast(pl, which, WW_I64);
 }
 
-/* Select the first k elements one by one: their values into v[], their indices into at[]. */
+/* Select the k first elements one after the other: their values into v[], their indices into at[]. */
 static void one_by_one(struct pl *pl, struct val *x, int d, int k, int descending, struct val **v, struct val **at)
 {
 	struct val *left = x, *i = pl_index(pl, WW_I64, x->rank, x->size, pl->place[d]);
@@ -103,7 +103,7 @@ static void one_by_one(struct pl *pl, struct val *x, int d, int k, int descendin
 	for (int j = 0; j < k; j++) {
 		struct val *top, *where;
 
-		if (j) { /* only elements behind the one selected before: by value, and by index where values are equal */
+		if (j) { /* only elements that come after the one before: by value, and if equal by index */
 			struct val *behind = pl_op2(pl, OP_LAND, pl_op2(pl, OP_EQ, x, v[j - 1]), pl_op2(pl, OP_GT, i, at[j - 1]));
 
 			left = pl_where(pl, pl_op2(pl, OP_LOR, pl_op2(pl, descending ? OP_LT : OP_GT, x, v[j - 1]), behind), x,
@@ -119,18 +119,18 @@ static void one_by_one(struct pl *pl, struct val *x, int d, int k, int descendin
 static void pick(struct pl *pl, struct gnode *n, struct val *x, int d, const struct ix *k, int descending,
 	struct val **value, struct val **index)
 {
-	int64_t many = ix_num(k);
+	int64_t count = ix_num(k);
 	struct val *v[FEW], *at[FEW];
 
-	if (many == ix_num(x->size[d]) || many > FEW || ix_num(x->size[d]) <= SHORT_ROW || !pl_is_float(x->dt) ||
-		(many > 1 && pl->target == WW_TARGET_CPU && pl_sorts(pl, x, d))) {
-		*index = at_places(pl, n, x, d, ix_const(pl, 0), k, descending);
+	if (count == ix_num(x->size[d]) || count > FEW || ix_num(x->size[d]) <= SHORT_ROW || !pl_is_float(x->dt) ||
+		(count > 1 && pl->target == WW_TARGET_CPU && pl_sorts(pl, x, d))) {
+		*index = argsort_range(pl, n, x, d, ix_const(pl, 0), k, descending);
 		*value = pl_gather(pl, x, *index, d, x->rank, (*index)->size, pl->place);
 		return;
 	}
-	one_by_one(pl, x, d, (int)many, descending, v, at);
-	*value = pl_cat(pl, v, (int)many, d);
-	*index = pl_cat(pl, at, (int)many, d);
+	one_by_one(pl, x, d, (int)count, descending, v, at);
+	*value = pl_cat(pl, v, (int)count, d);
+	*index = pl_cat(pl, at, (int)count, d);
 }
 
 static void topk(struct pl *pl, struct gnode *n)
@@ -157,7 +157,7 @@ static void sort(struct pl *pl, struct gnode *n)
 
 enum { KTHVALUE, MEDIAN_OF_ALL, MEDIAN };
 
-/* The place of a NaN in the row; `at` where it has none. */
+/* The index of a NaN in the row; `at` if the row has none. */
 static struct val *nan_or(struct pl *pl, struct val *x, int d, struct val *at)
 {
 	struct val *is = pl_cast(pl, pl_op1(pl, OP_ISNAN, x), WW_F32);
@@ -166,7 +166,7 @@ static struct val *nan_or(struct pl *pl, struct val *x, int d, struct val *at)
 	return pl_where(pl, any, pl_reduce(pl, RED_ARGMAX, is, 1u << d, 1), at);
 }
 
-/* kthvalue, and median: the lower of the two in the middle, NaN in a row that has one. */
+/* kthvalue, and median: the lower of the two middle elements, or NaN if the row has one. */
 static void kth(struct pl *pl, struct gnode *n)
 {
 	struct val *x = pl_stored(pl, self(pl, n)), *at, *v;
@@ -182,7 +182,7 @@ static void kth(struct pl *pl, struct gnode *n)
 	keep = all ? 0 : (int)pl_arg_int(pl, n, is_median ? 2 : 3, "keepdim", 0);
 	k = is_median ? ix_div(pl, ix_addc(pl, x->size[d], -1), ix_const(pl, 2))
 				  : ix_const(pl, pl_arg_int(pl, n, 1, "k", 1) - 1);
-	at = at_places(pl, n, x, d, k, ix_const(pl, 1), 0);
+	at = argsort_range(pl, n, x, d, k, ix_const(pl, 1), 0);
 	if (is_median && pl_is_float(x->dt))
 		at = nan_or(pl, x, d, at);
 	v = pl_gather(pl, x, at, d, x->rank, at->size, pl->place);
@@ -190,17 +190,17 @@ static void kth(struct pl *pl, struct gnode *n)
 	n->out[1] = all ? NULL : keep ? at : pl_squeeze(pl, at, d);
 }
 
-/* Running maximum and minimum with their places, the last of the largest so far: an element that is as large as the
- * running maximum at its own place, and the place of such an element is the running maximum of their places. */
+/* cummax and cummin.  The index is that of the last element that equals the running maximum: a running maximum over the
+ * indices of such elements (0 for all others). */
 static void cummax(struct pl *pl, struct gnode *n)
 {
 	struct val *x = pl_stored(pl, self(pl, n)), *top, *hit, *at;
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), x->rank);
 
 	if (!pl_is_float(x->dt) || x->dt == WW_F64)
-		pl_cannot(pl, n, pl_is_float(x->dt) ? "double precision" : "integers");
+		pl_cannot(pl, n, pl_is_float(x->dt) ? "its operand is float64" : "its operand is an integer tensor");
 	if (ix_num(x->size[d]) > 1 << 24)
-		pl_cannot(pl, n, "rows of more than 16777216 elements: their places are no floats");
+		pl_cannot(pl, n, "its rows have more than 16777216 elements: indices are computed as floats");
 	top = pl_scan(pl, n, x, d, n->variant);
 	hit = pl_op2(pl, OP_LOR, pl_op2(pl, OP_EQ, x, top), pl_op1(pl, OP_ISNAN, x));
 	at = pl_cast(pl, pl_index(pl, WW_I64, x->rank, x->size, pl->place[d]), WW_F32);
@@ -208,7 +208,7 @@ static void cummax(struct pl *pl, struct gnode *n)
 	n->out[1] = pl_cast(pl, pl_scan(pl, n, pl_where(pl, hit, at, pl_constf(pl, WW_F32, 0)), d, RED_MAX), WW_I64);
 }
 
-/* log of the running sum of exponentials, each with the running maximum taken out. */
+/* log of the cumulative sum of exponentials, computed relative to the running maximum. */
 static void logcumsumexp(struct pl *pl, struct gnode *n)
 {
 	struct val *x = pl_stored(pl, self(pl, n)), *b, *in, *top;

@@ -1,4 +1,4 @@
-/* point.c - pointwise operators of ATen as values.
+/* point.c - lowering of pointwise operators.
  *
  * Each operator becomes a few primitive operations (PL_OP_MAP).  The type of the arithmetic is the type that the graph
  * records for the result, so PyTorch's promotion rules need no second implementation here; comparisons promote their
@@ -27,7 +27,7 @@ static const double PI = 3.14159265358979323846;
 
 static void unary(struct pl *pl, struct gnode *n) { done(n, pl_op1(pl, n->variant, operand(pl, n, 0, "self"))); }
 
-/* To a number of decimals, which may be negative. */
+/* torch.round(decimals=...), which may be negative. */
 static void rounded(struct pl *pl, struct gnode *n)
 {
 	int64_t decimals = pl_arg_int(pl, n, 1, "decimals", 0);
@@ -62,7 +62,7 @@ static void rsub(struct pl *pl, struct gnode *n)
 	done(n, SUB(b, a));
 }
 
-/* x ** 2 and friends without pow(). */
+/* Powers with exponents of few multiplications, without pow(). */
 static void power(struct pl *pl, struct gnode *n)
 {
 	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "exponent");
@@ -100,7 +100,7 @@ static void division(struct pl *pl, struct gnode *n)
 
 	if (!pl_is_float(n->meta[0].dt)) {
 		q = pl_op2(pl, OP_FLOORDIV, a, b);
-		if (!strcmp(mode, "trunc")) { /* away from the floor where the signs differ and something is left */
+		if (!strcmp(mode, "trunc")) { /* the floor is one too low where the signs differ and there is a remainder */
 			struct val *left = pl_op2(pl, OP_NE, MUL(q, b), a),
 					   *below = pl_op2(pl, OP_LXOR, pl_op2(pl, OP_LT, a, N(0)), pl_op2(pl, OP_LT, b, N(0)));
 
@@ -110,7 +110,7 @@ static void division(struct pl *pl, struct gnode *n)
 		return;
 	}
 	if (b->kind == V_CONST && b->f != 0 && !*mode && log2(fabs(b->f)) == floor(log2(fabs(b->f))))
-		q = MUL(a, pl_constf(pl, b->dt, 1 / b->f)); /* exact */
+		q = MUL(a, pl_constf(pl, b->dt, 1 / b->f)); /* exact: b is a power of two */
 	else
 		q = DIV(a, b);
 	if (!strcmp(mode, "floor"))
@@ -125,7 +125,7 @@ static void compare(struct pl *pl, struct gnode *n)
 	done(n, pl_op2(pl, n->variant, pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other")));
 }
 
-/* The variant is that of integers; the logical operators follow one another in the same order. */
+/* The variant is the operation on integers; that on bools is as far behind OP_LAND as the variant is behind OP_AND. */
 static void bitwise(struct pl *pl, struct gnode *n)
 {
 	enum pl_op op = n->meta[0].dt == WW_BOOL ? OP_LAND + (n->variant - OP_AND) : n->variant;
@@ -155,7 +155,7 @@ static void relu6(struct pl *pl, struct gnode *n) { done(n, MIN(MAX(operand(pl, 
 
 enum { BOTH, LOWER, UPPER };
 
-/* Between the bounds that are given; clamp_min and clamp_max have one. */
+/* clamp has one bound or both; clamp_min and clamp_max have one. */
 static void clamp(struct pl *pl, struct gnode *n)
 {
 	struct val *a = operand(pl, n, 0, "self"), *lo = n->variant == UPPER ? NULL : pl_arg_val(pl, n, 1, "min"),
@@ -193,7 +193,7 @@ static void rrelu(struct pl *pl, struct gnode *n)
 	double lo = pl_arg_num(pl, n, 1, "lower", 0.125), hi = pl_arg_num(pl, n, 2, "upper", 1.0 / 3);
 
 	if (pl_arg_int(pl, n, 3, "training", 0))
-		pl_cannot(pl, n, "random in training");
+		pl_cannot(pl, n, "it is random in training");
 	done(n, where_pos(pl, n, x, x, MUL(x, N((lo + hi) / 2))));
 }
 
@@ -419,7 +419,7 @@ static struct val *need_float(struct pl *pl, struct gnode *n, int i, const char 
 	struct val *v = pl_need_val(pl, n, i, name);
 
 	if (!pl_is_float(v->dt))
-		pl_cannot(pl, n, "integers");
+		pl_cannot(pl, n, "its operand is an integer tensor");
 	return v;
 }
 
@@ -473,7 +473,7 @@ static void logit(struct pl *pl, struct gnode *n)
 static void float_operands(struct pl *pl, struct gnode *n, struct val **a, struct val **b)
 {
 	if (!pl_is_float(n->meta[0].dt))
-		pl_cannot(pl, n, "integers");
+		pl_cannot(pl, n, "its operand is an integer tensor");
 	*a = operand(pl, n, 0, "self");
 	*b = operand(pl, n, 1, "other");
 }
@@ -509,7 +509,7 @@ static void heaviside(struct pl *pl, struct gnode *n)
 			pl_where(pl, GT(a, N(0)), N(1), pl_where(pl, pl_op1(pl, OP_ISNAN, a), a, N(0)))));
 }
 
-/* a log(b), or a log1p(b); 0 where a is 0, unless b is NaN. */
+/* The variant is the logarithm: a log(b) or a log1p(b); 0 where a is 0, unless b is NaN. */
 static void xlogy(struct pl *pl, struct gnode *n)
 {
 	struct val *a, *b, *l;
@@ -521,7 +521,7 @@ static void xlogy(struct pl *pl, struct gnode *n)
 			N(0), MUL(a, l)));
 }
 
-/* The number where the other is NaN. */
+/* fmax and fmin: if one operand is NaN, the other one. */
 static void extremum_of_numbers(struct pl *pl, struct gnode *n)
 {
 	struct val *a, *b;
@@ -556,9 +556,9 @@ static void isclose(struct pl *pl, struct gnode *n)
 	double rtol = pl_arg_num(pl, n, 2, "rtol", 1e-5), atol = pl_arg_num(pl, n, 3, "atol", 1e-8);
 
 	if (!pl_is_float(a->dt))
-		pl_cannot(pl, n, "integers");
+		pl_cannot(pl, n, "its operand is an integer tensor");
 	if (pl_arg_int(pl, n, 4, "equal_nan", 0))
-		pl_cannot(pl, n, "equal_nan=True");
+		pl_cannot(pl, n, "equal_nan=True is not covered");
 	tol = ADD(MUL(pl_op1(pl, OP_ABS, b), pl_constf(pl, a->dt, rtol)), pl_constf(pl, a->dt, atol));
 	close = pl_op2(pl, OP_LAND, pl_op2(pl, OP_LE, pl_op1(pl, OP_ABS, SUB(a, b)), tol),
 		pl_op2(pl, OP_LT, pl_op1(pl, OP_ABS, SUB(a, b)), pl_constf(pl, a->dt, INFINITY)));

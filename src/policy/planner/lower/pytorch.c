@@ -1,23 +1,23 @@
-/* pytorch.c - operators without a rule: what PyTorch computes between our kernels.
+/* pytorch.c - operators without a rule, which PyTorch runs between our kernels.
  *
- * Problem.  One operator that no rule covers must not cost the module all others.  What it is, a build finds out by
- * failing: the operator that a rule refused is marked and the graph is built again (build.c).
+ * Problem.  One operator that no rule covers must not keep the planner from all others.  A build that fails at an
+ * operator marks it, and the graph is built again (build.c).
  *
  * Partition.  Marked operators are gathered into segments, each one node of the plan, such that no segment needs a
  * kernel that needs the segment.  An operator's level is the number of segments that must have run before it:
  *
- *     covered    the largest of its operands', a segment's result counting one more
- *     marked     the largest of its covered operands', and of its marked ones: its level is its segment
+ *     covered    the highest level of its operands; a segment's result counts one more
+ *     marked     the highest level of its operands, segments' results as they are; its level is its segment
  *
- * A way from one marked operator over a covered one to another raises the level by one, so operators of one level have
- * no kernel between them, and the kernels around them have an order.  Results that no buffer can hold (complex numbers,
- * lists) have their readers in their own segment: those levels are made equal, until nothing changes.  Where the graph
- * works in place, names do not say all dependences; then each marked operator is a segment of its own, in the graph's
- * order, with those that stand right behind it.  One that works in place itself is run on a copy
- * (bridge/wwbridge/operators.py), and its result takes the operand's place, as with a rule (pl_write()).
+ * A path from one marked operator through a covered one to another raises the level by one.  So no kernel has to run
+ * between the operators of one level.  A result that no buffer can hold (complex numbers, lists) must have its readers
+ * in its own segment: their levels are made equal, until nothing changes.  Where the graph has in-place operators,
+ * names do not show all dependences; then each marked operator is a segment of its own, in the graph's order, together
+ * with those that directly follow it.  A marked in-place operator runs on a copy (bridge/wwbridge/operators.py), and
+ * its result takes the operand's place, as with a rule (pl_write()).
  *
- * A result that is read from outside of its segment is a buffer, like an input; what a segment reads is stored.  The
- * plan is then for the traced sizes, since the graph's rows hold them.
+ * A result that is read outside its segment is a buffer, like an input; what a segment reads is stored.  The plan is
+ * then for the traced sizes only, since the graph's rows hold them.
  */
 #include "policy/planner/lower/lower.h"
 
@@ -45,7 +45,7 @@ static void refs_of(struct pl *pl, struct gnode *n, ref_fn fn)
 		each_ref(pl, n, &n->kwarg[i], fn);
 }
 
-/* One tensor of a type that buffers have, with elements. */
+/* Can a buffer hold n's result: one tensor, not empty, of a supported type? */
 static int storable(const struct gnode *n)
 {
 	int empty = 0;
@@ -84,7 +84,7 @@ static int works_in_place(const struct pl *pl)
 	return 0;
 }
 
-/* A marked operator whose results `a` names and no buffer can hold; NULL: none. */
+/* The marked operator whose result `a` refers to, if no buffer can hold that result; else NULL. */
 static struct gnode *held_in(struct pl *pl, const struct garg *a)
 {
 	struct gnode *from = a->kind == G_VAL ? pl_graph_node(pl, a->name) : NULL;
@@ -94,9 +94,9 @@ static struct gnode *held_in(struct pl *pl, const struct garg *a)
 	return from && from->by_pytorch && !storable(from) ? from : NULL;
 }
 
-/* Where the graph works in place: the operator whose segment n has to be in, NULL: n has its own.  Between the two
- * stands nothing that n could depend on otherwise. */
-static struct gnode *goes_on(struct pl *pl, struct gnode *n)
+/* Graphs with in-place operators: the operator whose segment n joins, since it reads a result that no buffer can hold;
+ * NULL: n has its own segment.  Only operators of that segment may stand between the two. */
+static struct gnode *joined_operator(struct pl *pl, struct gnode *n)
 {
 	struct gnode *from = NULL;
 
@@ -108,7 +108,7 @@ static struct gnode *goes_on(struct pl *pl, struct gnode *n)
 	return from;
 }
 
-/* The marked operator right in front of n, where neither works in place. */
+/* The operator directly before n, if it is marked and neither of the two is in place; else NULL. */
 static struct gnode *neighbour(struct pl *pl, struct gnode *n)
 {
 	struct gnode *before = n > pl->node ? n - 1 : NULL;
@@ -121,7 +121,7 @@ static void levels_in_order(struct pl *pl)
 	int own = 0;
 
 	for (int i = 0; i < pl->n_node; i++) {
-		struct gnode *n = &pl->node[i], *from = n->by_pytorch ? goes_on(pl, n) : NULL;
+		struct gnode *n = &pl->node[i], *from = n->by_pytorch ? joined_operator(pl, n) : NULL;
 
 		if (n->by_pytorch && !from)
 			from = neighbour(pl, n);
@@ -144,7 +144,7 @@ void pl_pytorch_levels(struct pl *pl)
 			refs_of(pl, &pl->node[i], level_by);
 	} while (pl->levels_changed && ++round < MAX_ROUNDS);
 	if (pl->levels_changed)
-		pl_fail(pl, "the operators without a rule cannot be put between kernels");
+		pl_fail(pl, "no order of segments: operators without a rule and kernels depend on each other");
 }
 
 /* ---- Segments ---------------------------------------------------------------------------------------------------- */
@@ -169,8 +169,8 @@ static const char *append(struct pl *pl, const char *list, const char *name)
 	return *list ? pl_fmt(pl, "%s %s", list, name) : name;
 }
 
-/* An input or a parameter needs no mention, since PyTorch has it as it came. */
-static void need_as_it_came(struct pl *pl, struct gnode *n, const struct garg *a)
+/* `a` is an input or a parameter that PyTorch reads by its name: refuse it if an operator has written to it. */
+static void refuse_if_written(struct pl *pl, struct gnode *n, const struct garg *a)
 {
 	const struct val *v = pl_val_of(pl, a);
 
@@ -186,19 +186,19 @@ static void read_by(struct pl *pl, struct gnode *n, const struct garg *a)
 	struct val *v;
 
 	if (!from)
-		need_as_it_came(pl, n, a);
+		refuse_if_written(pl, n, a);
 	if (!from || (from->by_pytorch && from->level == n->level))
 		return;
 	for (int i = 0; i < s->n_read; i++)
 		if (s->read_node[i] == from)
 			return;
 	if (!storable(from) || s->n_read + s->n_write >= PL_SEGMENT_VALUES)
-		pl_cannot(pl, n, "it reads what cannot be handed to PyTorch, or too much of it");
+		pl_cannot(pl, n, "it reads a value that no buffer can hold, or its segment reads too many");
 	v = pl_val_of(pl, a);
 	if (v->kind == V_CONST)
-		pl_cannot(pl, n, "it reads a constant that would have to be handed to PyTorch");
+		pl_cannot(pl, n, "it reads a constant, which cannot be handed to PyTorch");
 	v = pl_cast(pl, v, from->meta[0].dt);
-	/* an input under another name, or what is stored in another order */
+	/* an input under another name, or a value that is stored in another order */
 	if ((v->kind == V_BUF && !v->segment) || v->last || (v->root && !v->root->contiguous))
 		v = pl_view(pl, v, v->rank, v->size, pl->place);
 	if (v->kind != V_BUF)
@@ -241,7 +241,7 @@ static void write_by(struct pl *pl, struct gnode *n)
 	struct val *v;
 
 	if (s->n_read + s->n_write >= PL_SEGMENT_VALUES)
-		pl_cannot(pl, n, "PyTorch would have to hand over too much");
+		pl_cannot(pl, n, "its segment has too many results");
 	for (int d = 0; d < m->rank; d++)
 		size[d] = ix_const(pl, m->size[d]);
 	v = pl_val(pl, V_BUF, m->dt, m->rank, size);
@@ -259,10 +259,10 @@ void pl_by_pytorch(struct pl *pl, struct gnode *n)
 	int writes = pl_in_place(n->target);
 
 	if (writes && !(n->n_arg && n->arg[0].kind == G_VAL))
-		pl_cannot(pl, n, "it works in place, and not on a tensor");
+		pl_cannot(pl, n, "it works in place on a value that is no tensor");
 	s->nodes = append(pl, s->nodes, n->name);
 	refs_of(pl, n, read_by);
-	if ((writes || read_outside(pl, n)) && storable(n)) /* else whoever reads it fails, and becomes PyTorch's too */
+	if ((writes || read_outside(pl, n)) && storable(n)) /* else its reader fails, and is marked in the next build */
 		write_by(pl, n);
 }
 

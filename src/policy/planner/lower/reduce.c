@@ -1,7 +1,7 @@
-/* reduce.c - reductions, normalisations and losses as values.
+/* reduce.c - lowering of reductions, normalisations and losses.
  *
- * Every one of them is taken apart into plain reductions (sum, max, ...) and pointwise operations; putting them
- * together again into one kernel that reads its rows once is the grouping's business, not a template's.  Variances are
+ * Each becomes plain reductions (sum, max, ...) and pointwise operations; the grouping fuses them into one kernel that
+ * reads its rows once.  Variances are
  * computed in two steps (mean, then the sum of squared differences): the values come from registers or cache the second
  * time, and nothing cancels. */
 #include "policy/planner/lower/lower.h"
@@ -75,7 +75,7 @@ static void amaxmin(struct pl *pl, struct gnode *n)
 	done(n, pl_reduce(pl, n->variant, a, dims(pl, n, 1, a), keepdim(pl, n, 2)));
 }
 
-/* max and min along a dimension, with the places. */
+/* max and min along a dimension, with indices. */
 static void maxmin_dim(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
@@ -85,7 +85,7 @@ static void maxmin_dim(struct pl *pl, struct gnode *n)
 	n->out[1] = pl_reduce(pl, n->variant == RED_MAX ? RED_ARGMAX : RED_ARGMIN, a, m, keepdim(pl, n, 2));
 }
 
-/* Of two tensors; the variant is the operation. */
+/* max and min of two tensors; the variant is the operation. */
 static void maxmin_other(struct pl *pl, struct gnode *n)
 {
 	done(n, pl_op2(pl, n->variant, self(pl, n), pl_need_val(pl, n, 1, "other")));
@@ -112,7 +112,7 @@ static void anyall(struct pl *pl, struct gnode *n)
 	done(n, pl_cast(pl, pl_reduce(pl, n->variant, a, dims(pl, n, 1, a), keepdim(pl, n, 2)), WW_BOOL));
 }
 
-/* Sum of squared differences from the mean, and the mean. */
+/* Returns the sum of squared differences from the mean; *mu: the mean; *diff: the differences. */
 static struct val *centred(struct pl *pl, struct val *a, unsigned mask, struct val **mu, struct val **diff)
 {
 	struct val *s = sum(pl, a, mask, 1), *m2 = pl_algebra(pl) ? pl_centred_parts(pl, &s) : NULL;
@@ -142,7 +142,7 @@ static void variance(struct pl *pl, struct gnode *n)
 	int keep = keepdim(pl, n, 3);
 
 	if (!pl_is_float(a->dt))
-		pl_cannot(pl, n, "integers");
+		pl_cannot(pl, n, "its operand is an integer tensor");
 	m2 = centred(pl, a, m, &mu, &diff);
 	cnt = count(pl, a, m, a->dt);
 	v = DIV(m2, corr == 0 ? cnt : cnt->kind == V_CONST ? pl_constf(pl, a->dt, cnt->f - corr) : SUB(cnt, F(a, corr)));
@@ -163,7 +163,7 @@ static struct val *norm_of(struct pl *pl, struct gnode *n, struct val *a, double
 	if (p == 0)
 		return sum(pl, pl_cast(pl, pl_op2(pl, OP_NE, a, F(a, 0)), a->dt), m, keep);
 	if (p != p)
-		pl_cannot(pl, n, "a norm whose order is not a number");
+		pl_cannot(pl, n, "the order of its norm is not a number");
 	return pl_op2(pl, OP_POW, sum(pl, pl_op2(pl, OP_POW, pl_op1(pl, OP_ABS, a), F(a, p)), m, keep), F(a, 1 / p));
 }
 
@@ -176,7 +176,7 @@ static void vector_norm(struct pl *pl, struct gnode *n)
 
 	if (ord && ord->kind == G_STR) {
 		if (strcmp(ord->name, "fro"))
-			pl_cannot(pl, n, pl_fmt(pl, "a norm of order \"%s\"", ord->name));
+			pl_cannot(pl, n, pl_fmt(pl, "the order of its norm is \"%s\"", ord->name));
 	} else {
 		p = pl_arg_num(pl, n, 1, "ord", 2);
 	}
@@ -211,7 +211,7 @@ struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log)
 
 	if (!pl_algebra(pl))
 		return is_log ? SUB(SUB(x, m), pl_op1(pl, OP_LOG, s)) : DIV(e, s);
-	/* the logarithm as x - lse: one number a row is all that a loss needs to keep of its logits */
+	/* log_softmax as x - logsumexp(x): a loss then stores one number a row */
 	return is_log ? SUB(x, ADD(pl_op1(pl, OP_LOG, s), m)) : MUL(e, pl_op1(pl, OP_RECIP, s));
 }
 
@@ -300,13 +300,13 @@ static void group_norm(struct pl *pl, struct gnode *n)
 	memcpy(full, x->size, sizeof(full));
 	size[0] = x->size[0];
 	size[1] = ix_const(pl, g);
-	/* channels belong to the module: a number, so that indices through the groups stay simple */
+	/* a number and no symbol, so that indices stay simple: the module fixes the channels */
 	full[1] = ix_const(pl, ix_num(x->size[1]));
 	size[2] = ix_const(pl, ix_num(x->size[1]) / g);
 	for (int d = 2; d < rank; d++)
 		size[d + 1] = x->size[d];
 	if (rank + 1 > PL_MAX_RANK)
-		pl_cannot(pl, n, "too many dimensions");
+		pl_cannot(pl, n, "its values would have too many dimensions");
 	y = pl_reshape(pl, x, rank + 1, size);
 	y = normalise(pl, y, ((1u << (rank - 1)) - 1) << 2, eps, &n->out[1], &n->out[2]);
 	n->out[0] = affine(pl, pl_reshape(pl, y, rank, full), w, b);
@@ -317,14 +317,14 @@ static void instance_norm(struct pl *pl, struct gnode *n)
 	struct val *x = pl_need_val(pl, n, 0, "input"), *mu, *r;
 
 	if (!pl_arg_int(pl, n, 5, "use_input_stats", 1))
-		pl_cannot(pl, n, "running statistics");
+		pl_cannot(pl, n, "it uses running statistics");
 	done(n,
 		affine(pl, normalise(pl, x, all_dims(x) & ~3u, pl_arg_num(pl, n, 7, "eps", 1e-5), &mu, &r),
 			per_channel(pl, pl_arg_val(pl, n, 1, "weight"), x->rank),
 			per_channel(pl, pl_arg_val(pl, n, 2, "bias"), x->rank)));
 }
 
-/* Overloads without the argument `training`, and without running statistics as well. */
+/* Overloads of batch_norm without the argument `training`, or without running statistics (always training). */
 enum { NO_TRAINING = 1, NO_STATISTICS };
 
 static void batch_norm(struct pl *pl, struct gnode *n)
@@ -357,7 +357,7 @@ static struct val *reduced(struct pl *pl, struct gnode *n, struct val *l, int64_
 	if (how == 1)
 		return mean(pl, l, all_dims(l), 0);
 	if (how != 2)
-		pl_cannot(pl, n, "reduction");
+		pl_cannot(pl, n, "unknown argument reduction");
 	return sum(pl, l, all_dims(l), 0);
 }
 
@@ -464,7 +464,7 @@ static void nll_loss(struct pl *pl, struct gnode *n)
 			pl_arg_int(pl, n, 3, "reduction", 1), pl_arg_int(pl, n, 4, "ignore_index", -100)));
 }
 
-/* The sum of the weights of all targets that count; `used` is 1 for them. */
+/* The sum of the class weights of all targets; `used` is 1 for them and 0 for ignore_index. */
 static struct val *target_weights(struct pl *pl, struct val *t, struct val *w, struct val *used, int64_t ignore)
 {
 	struct val *safe = pl_cast(pl, t, WW_I64), *pw;
@@ -533,7 +533,7 @@ static void cosine_similarity(struct pl *pl, struct gnode *n)
 	b = pl_expand(pl, b, prod->rank, prod->size);
 	na = pl_op2(pl, OP_MAXIMUM, sum(pl, MUL(a, a), m, !pl_algebra(pl)), F(a, eps * eps));
 	nb = pl_op2(pl, OP_MAXIMUM, sum(pl, MUL(b, b), m, !pl_algebra(pl)), F(a, eps * eps));
-	if (!pl_algebra(pl)) { /* as PyTorch does: each vector by its length, then the product */
+	if (!pl_algebra(pl)) { /* as in PyTorch: each vector is divided by its length before the product */
 		prod = MUL(DIV(a, pl_op1(pl, OP_SQRT, na)), DIV(b, pl_op1(pl, OP_SQRT, nb)));
 		done(n, sum(pl, prod, m, 0));
 		return;
@@ -596,7 +596,7 @@ static void count_nonzero(struct pl *pl, struct gnode *n)
 	done(n, sum(pl, a, dims(pl, n, 1, a), 0));
 }
 
-/* NaNs count as nothing. */
+/* nansum and nanmean: NaNs are left out. */
 static void nansum(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt), *nan = pl_op1(pl, OP_ISNAN, a), *s;
@@ -607,7 +607,7 @@ static void nansum(struct pl *pl, struct gnode *n)
 	done(n, n->variant == MEAN ? DIV(s, sum(pl, pl_cast(pl, pl_op1(pl, OP_LNOT, nan), a->dt), m, keep)) : s);
 }
 
-/* Of matrices: Frobenius, the largest sum of a column (1) or of a row (inf), the smallest with the minus. */
+/* The Frobenius norm; order 1: the largest sum of a column, inf: of a row; -1 and -inf: the smallest. */
 static void matrix_norm(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt), *v;
@@ -621,19 +621,19 @@ static void matrix_norm(struct pl *pl, struct gnode *n)
 	inner = pl_dim(pl, n, d[1], a->rank);
 	if (by_name) {
 		if (strcmp(pl_arg_str(n, 1, "ord", "fro"), "fro"))
-			pl_cannot(pl, n, "singular values");
+			pl_cannot(pl, n, "its norm needs singular values");
 		done(n, norm_of(pl, n, a, 2, 1u << outer | 1u << inner, keep));
 		return;
 	}
 	if (fabs(p) != 1 && !isinf(p))
-		pl_cannot(pl, n, "singular values");
+		pl_cannot(pl, n, "its norm needs singular values");
 	v = sum(pl, pl_op1(pl, OP_ABS, a), 1u << (isinf(p) ? inner : outer), 1);
 	v = pl_reduce(pl, p > 0 ? RED_MAX : RED_MIN, v, 1u << (isinf(p) ? outer : inner), 1);
 	done(n, drop_dims(pl, v, 1u << outer | 1u << inner, keep));
 }
 
-/* |x - y|^2 is |x|^2 + |y|^2 - 2 xy: what PyTorch itself computes where a side has more than 25 rows (or all the time,
- * or never), here only where the product is large enough to pay. */
+/* Should cdist compute |x - y|^2 as |x|^2 + |y|^2 - 2 xy, with a matrix product?  Where PyTorch does (compute_mode: if
+ * a side has more than 25 rows, always or never), and the product is large enough to pay. */
 static int by_product(struct pl *pl, struct gnode *n, const struct val *a, const struct val *b)
 {
 	int64_t mode = pl_arg_int(pl, n, 3, "compute_mode", 0), p = ix_num(a->size[a->rank - 2]),
@@ -649,7 +649,7 @@ static struct val *squares(struct pl *pl, struct val *a)
 	return pl_stored(pl, sum(pl, MUL(a, a), 1u << (a->rank - 1), 1));
 }
 
-/* Distances of all pairs of rows; by their differences nothing cancels. */
+/* Distances of all pairs of rows, from their differences where no matrix product pays. */
 static void cdist(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_need_val(pl, n, 0, "x1"), *b = pl_need_val(pl, n, 1, "x2"), *d;
@@ -728,7 +728,7 @@ static void multi_margin(struct pl *pl, struct gnode *n)
 	double p = pl_arg_num(pl, n, 2, "p", 1), margin = pl_arg_num(pl, n, 3, "margin", 1);
 
 	if (x->rank != 2)
-		pl_cannot(pl, n, pl_fmt(pl, "an input of %d dimensions, not 2", x->rank));
+		pl_cannot(pl, n, pl_fmt(pl, "its input has %d dimensions, not 2", x->rank));
 	t = pl_unsqueeze(pl, t, 1);
 	own = pl_gather(pl, x, t, 1, 2, t->size, pl->place);
 	l = pl_op2(pl, OP_MAXIMUM, ADD(SUB(x, own), F(x, margin)), F(x, 0));

@@ -1,5 +1,7 @@
-/* resample.c - padding, shuffles and resampling as index maps: the index of the source is arithmetic on the index
- * of the result, conditions say where it is outside, and linear interpolation is two gathers and a weight. */
+/* resample.c - lowering of padding, pixel and channel shuffles, unfold, fold, interpolation and grid_sample.
+ *
+ * Each is an index map: the index of the source is arithmetic on the index of the result, and conditions say where it
+ * is outside.  Linear interpolation is two gathers and a weight. */
 #include "policy/planner/lower/lower.h"
 
 #include "policy/planner/graph/walk.h"
@@ -9,7 +11,7 @@
 
 enum { BY_MODE, CONSTANT, REFLECT, REPLICATE, CIRCULAR };
 
-/* p: of the last dimension first, in front and behind. */
+/* p: padding before and after, for the last dimension first, as in torch.nn.functional.pad. */
 static struct val *pad_of(struct pl *pl, struct val *a, const int64_t *p, int np, int how, double fill)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *cond = ix_const(pl, 1);
@@ -33,7 +35,7 @@ static struct val *pad_of(struct pl *pl, struct val *a, const int64_t *p, int np
 			if (lo > 0)
 				map[d] = ix_add(pl, map[d], ix_mul(pl, a->size[d], ix_lt(pl, pl->place[d], ix_const(pl, lo))));
 		} else {
-			/* below 0, inside, beyond the end: three terms, two of them times 0 */
+			/* the index below 0, inside, beyond the end: three terms, two of which are multiplied by 0 */
 			const struct ix *one = ix_const(pl, 1), *zero = ix_const(pl, 0), *last = ix_addc(pl, a->size[d], -1);
 			const struct ix *below = lo > 0 ? ix_lt(pl, pl->place[d], ix_const(pl, lo)) : zero;
 			const struct ix *above = hi > 0 ? ix_lt(pl, last, i) : zero;
@@ -110,7 +112,7 @@ static void channel_shuffle(struct pl *pl, struct gnode *n)
 	done(n, pl_view(pl, a, a->rank, a->size, map));
 }
 
-/* Nearest and (bi)linear upsampling along the last `nd` dimensions. */
+/* Nearest upsampling (torch's mode "nearest"). */
 static void upsample_nearest(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
@@ -134,22 +136,22 @@ static void upsample_nearest(struct pl *pl, struct gnode *n)
 	done(n, pl_view(pl, a, a->rank, size, map));
 }
 
-/* The place of an element of the result along axis d as a float, without a detour by 64-bit numbers: conversions from
- * and to those take a GPU four times as long as others. */
-static struct val *place_f32(struct pl *pl, const struct ix *const *size)
+/* The index of an element of the result along an axis as a float.  No 64-bit integers: a GPU takes four times as long
+ * to convert them. */
+static struct val *index_f32(struct pl *pl, const struct ix *const *size)
 {
 	return pl_index(pl, WW_F32, 1, size, pl->place[0]);
 }
 
-/* The last place as a float that is not beyond it. */
-static struct val *last_place(struct pl *pl, int64_t in)
+/* The last index, in - 1, as a float that is not above it. */
+static struct val *last_index(struct pl *pl, int64_t in)
 {
 	float last = (float)(in - 1);
 
 	return pl_constf(pl, WW_F32, (double)last > (double)(in - 1) ? nextafterf(last, 0) : last);
 }
 
-/* A whole number between 0 and an axis's length as an index. */
+/* A float between 0 and an axis's length as an index. */
 static struct val *to_index(struct pl *pl, struct val *v) { return pl_cast(pl, v, WW_I32); }
 
 /* One axis of linear interpolation: (1 - w) x[i0] + w x[i1]. */
@@ -166,7 +168,7 @@ static struct val *linear_axis(struct pl *pl, struct val *a, int d, int64_t out,
 	pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
 	size[d] = ix_const(pl, out);
 	one[0] = size[d];
-	pos = place_f32(pl, one);
+	pos = index_f32(pl, one);
 	if (align)
 		pos = pl_op2(pl, OP_MUL, pos, pl_constf(pl, WW_F32, scale));
 	else
@@ -175,8 +177,8 @@ static struct val *linear_axis(struct pl *pl, struct val *a, int d, int64_t out,
 				pl_op2(pl, OP_MUL, pl_op2(pl, OP_ADD, pos, pl_constf(pl, WW_F32, 0.5)), pl_constf(pl, WW_F32, scale)),
 				pl_constf(pl, WW_F32, 0.5)),
 			pl_constf(pl, WW_F32, 0));
-	lo = pl_op2(pl, OP_MINIMUM, pl_op1(pl, OP_FLOOR, pos), last_place(pl, in));
-	hi = pl_op2(pl, OP_MINIMUM, pl_op2(pl, OP_ADD, lo, pl_constf(pl, WW_F32, 1)), last_place(pl, in));
+	lo = pl_op2(pl, OP_MINIMUM, pl_op1(pl, OP_FLOOR, pos), last_index(pl, in));
+	hi = pl_op2(pl, OP_MINIMUM, pl_op2(pl, OP_ADD, lo, pl_constf(pl, WW_F32, 1)), last_index(pl, in));
 	w = pl_op2(pl, OP_SUB, pos, lo);
 	for (int i = 0; i < 2; i++) {
 		const struct ix *imap[1] = { pl->place[d] };
@@ -210,7 +212,7 @@ static int add_cost(void *ctx, struct val *v, const struct ix *const *idx)
 	return 0;
 }
 
-/* Does it cost more to compute an element again than to store and load it? */
+/* Does computing an element again cost more than storing and loading it? */
 static int is_costly(struct pl *pl, struct val *v)
 {
 	enum { STORE_AND_LOAD = 10 };
@@ -224,8 +226,8 @@ static int is_costly(struct pl *pl, struct val *v)
 	return cost > STORE_AND_LOAD;
 }
 
-/* Windows along a dimension.  On the cpu an element of several windows is computed once: windows are short rows, whose
- * vectors are mostly empty. */
+/* Tensor.unfold: windows along a dimension.  On the cpu an operand whose windows overlap is stored first, so that its
+ * elements are computed once: windows are short rows, which fill vectors badly. */
 static void unfold_dim(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
@@ -238,14 +240,14 @@ static void unfold_dim(struct pl *pl, struct gnode *n)
 		map[k] = k == d ? ix_add(pl, ix_mulc(pl, pl->place[k], step), pl->place[a->rank]) : pl->place[k];
 	}
 	if (a->rank >= PL_MAX_RANK)
-		pl_cannot(pl, n, "too many dimensions");
+		pl_cannot(pl, n, "its values would have too many dimensions");
 	if (pl->target == WW_TARGET_CPU && step < size_ && is_costly(pl, a))
 		pl_store_as_typed(pl, a, "windows that overlap read it");
 	size[a->rank] = ix_const(pl, size_);
 	done(n, pl_view(pl, a, a->rank + 1, size, map));
 }
 
-/* Nearest by the middle of the pixel: floor((i + 0.5) * in / out), in integers. */
+/* Nearest upsampling from pixel centres (torch's mode "nearest-exact"): floor((i + 0.5) * in / out), in integers. */
 static void upsample_exact(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
@@ -278,7 +280,7 @@ static void fold_args(struct pl *pl, struct gnode *n, int first, struct fold *f)
 			to[i][1] = to[i][0];
 }
 
-/* Windows of an image as columns: (N, C, H, W) to (N, C kh kw, blocks). */
+/* im2col (torch.nn.Unfold): (N, C, H, W) to (N, C kh kw, blocks). */
 static void im2col(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n), *w;
@@ -287,7 +289,7 @@ static void im2col(struct pl *pl, struct gnode *n)
 
 	fold_args(pl, n, 1, &f);
 	if (a->rank != 4)
-		pl_cannot(pl, n, "dimensions");
+		pl_cannot(pl, n, "its input is not 4-dimensional");
 	size[0] = a->size[0], size[1] = a->size[1];
 	map[0] = pl->place[0], map[1] = pl->place[1];
 	for (int e = 0; e < 2; e++) {
@@ -310,8 +312,8 @@ static void im2col(struct pl *pl, struct gnode *n)
 	done(n, pl_reshape(pl, w, 3, flat));
 }
 
-/* Along axis e: the block and the place in its kernel that term i of a pixel at y comes from.  Of a kernel without gaps
- * only each step-th place has come from y: place (y + pad) % step + i step of block (y + pad) / step - i. */
+/* Along axis e, with dilation 1: a pixel at y is the sum of terms i.  Term i comes from kernel index (y + pad) % step +
+ * i step of block (y + pad) / step - i. */
 static void fold_taps(
 	struct pl *pl, const struct fold *f, int e, const struct ix **size, const struct ix **map, const struct ix **cond)
 {
@@ -326,7 +328,7 @@ static void fold_taps(
 		*cond = ix_mul(pl, *cond, ix_lt(pl, map[2 + e], ix_const(pl, f->k[e])));
 }
 
-/* The same of a kernel with gaps: all its places, most of which did not come from y. */
+/* The same for a dilated kernel: a term for each kernel index, most of them masked. */
 static void fold_all(
 	struct pl *pl, const struct fold *f, int e, const struct ix **size, const struct ix **map, const struct ix **cond)
 {
@@ -342,7 +344,7 @@ static void fold_all(
 		*cond = ix_mul(pl, *cond, ix_eqz(pl, ix_mod(pl, from, step), ix_const(pl, 0)));
 }
 
-/* The way back: each pixel is the sum of all columns' elements that came from it. */
+/* col2im (torch.nn.Fold): each pixel is the sum of all elements of columns that im2col would copy from it. */
 static void col2im(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n), *w;
@@ -352,7 +354,7 @@ static void col2im(struct pl *pl, struct gnode *n)
 
 	fold_args(pl, n, 2, &f);
 	if (a->rank != 3 || pl_arg_ints(pl, n, 1, "output_size", out, 2) != 2)
-		pl_cannot(pl, n, "dimensions");
+		pl_cannot(pl, n, "its input is not 3-dimensional");
 	cols[0] = size[0] = a->size[0];
 	cols[1] = size[1] = ix_div(pl, a->size[1], ix_const(pl, f.k[0] * f.k[1]));
 	map[0] = pl->place[0], map[1] = pl->place[1];
@@ -368,12 +370,13 @@ static void col2im(struct pl *pl, struct gnode *n)
 	done(n, pl_reduce(pl, RED_SUM, w, 3u << 4, 0));
 }
 
-/* ---- Interpolation at computed places ---------------------------------------------------------------------------- */
+/* ---- Interpolation at computed indices ----------------------------------------------------------------------------
+ */
 
 static struct val *f32(struct pl *pl, double v) { return pl_constf(pl, WW_F32, v); }
 #define OP(op, a, b) pl_op2(pl, OP_##op, (a), (b))
 
-/* Catmull-Rom with a = -0.75, PyTorch's: the weight of the neighbour k = -1 .. 2 for the fraction t. */
+/* Cubic convolution with a = -0.75, as in PyTorch: the weight of neighbour k = -1 .. 2 at fraction t. */
 static struct val *cubic(struct pl *pl, struct val *t, int k)
 {
 	struct val *x = k == -1 ? OP(ADD, t, f32(pl, 1))
@@ -398,7 +401,7 @@ static struct val *cubic_axis(struct pl *pl, struct val *a, int d, int64_t out, 
 	memcpy(size, a->size, sizeof(size));
 	pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
 	one[0] = size[d] = ix_const(pl, out);
-	pos = place_f32(pl, one);
+	pos = index_f32(pl, one);
 	pos = align ? OP(MUL, pos, f32(pl, scale))
 				: OP(SUB, OP(MUL, OP(ADD, pos, f32(pl, 0.5)), f32(pl, scale)), f32(pl, 0.5));
 	base = pl_op1(pl, OP_FLOOR, pos);
@@ -406,7 +409,7 @@ static struct val *cubic_axis(struct pl *pl, struct val *a, int d, int64_t out, 
 	for (int k = -1; k <= 2; k++) {
 		struct val *at = OP(ADD, base, f32(pl, k)), *w = pl_view(pl, cubic(pl, t, k), a->rank, size, imap), *v;
 
-		at = to_index(pl, OP(MINIMUM, OP(MAXIMUM, at, f32(pl, 0)), last_place(pl, in)));
+		at = to_index(pl, OP(MINIMUM, OP(MAXIMUM, at, f32(pl, 0)), last_index(pl, in)));
 		v = OP(MUL, w, pl_gather(pl, a, pl_view(pl, at, a->rank, size, imap), d, a->rank, size, pl->place));
 		sum = sum ? OP(ADD, sum, v) : v;
 	}
@@ -424,7 +427,8 @@ static void upsample_bicubic(struct pl *pl, struct gnode *n)
 	done(n, pl_cast(pl, a, n->meta[0].dt));
 }
 
-/* The weight of a pixel at a distance, within 1 (linear) or 2 (cubic, Keys with a = -0.5, PyTorch's for this). */
+/* The weight of a pixel at distance x, 0 beyond 1 (linear) or 2 (cubic: Keys with a = -0.5, as in PyTorch's antialias).
+ */
 static struct val *filter(struct pl *pl, struct val *x, int is_cubic)
 {
 	struct val *near, *far, *one = f32(pl, 1);
@@ -438,8 +442,8 @@ static struct val *filter(struct pl *pl, struct val *x, int is_cubic)
 	return pl_where(pl, OP(LT, x, one), near, pl_where(pl, OP(LT, x, f32(pl, 2)), far, f32(pl, 0)));
 }
 
-/* One axis of antialiased resampling: a weighted mean of all pixels below the filter, which is as wide as the step
- * where the image shrinks.  The weights are stored, (out, taps). */
+/* One axis of antialiased resampling: a weighted mean of the pixels under the filter, which is widened by the scale
+ * where the image shrinks.  The weights are stored, of shape (out, taps). */
 static struct val *antialias_axis(struct pl *pl, struct val *a, int d, int64_t out, int align, int is_cubic)
 {
 	int64_t in = ix_num(a->size[d]);
@@ -453,9 +457,9 @@ static struct val *antialias_axis(struct pl *pl, struct val *a, int d, int64_t o
 		pl_fail(pl, "more than %d dimensions", PL_MAX_RANK);
 	pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
 	o = pl_cast(pl, pl_index(pl, WW_I64, 2, table, pl->place[0]), WW_F32);
-	o = OP(MUL, OP(ADD, o, f32(pl, 0.5)), f32(pl, scale)); /* the middle of the filter */
+	o = OP(MUL, OP(ADD, o, f32(pl, 0.5)), f32(pl, scale)); /* the centre of the filter */
 	first = OP(MAXIMUM, pl_op1(pl, OP_TRUNC, OP(ADD, OP(SUB, o, f32(pl, support)), f32(pl, 0.5))), f32(pl, 0));
-	pl_make_root(pl, first); /* two kernels that computed it might not agree where it is just a whole number */
+	pl_make_root(pl, first); /* stored once: two kernels might round it to different integers */
 	end = OP(MINIMUM, pl_op1(pl, OP_TRUNC, OP(ADD, OP(ADD, o, f32(pl, support)), f32(pl, 0.5))), f32(pl, (double)in));
 	at = OP(ADD, first, k);
 	w = filter(pl, OP(MUL, OP(ADD, OP(SUB, at, o), f32(pl, 0.5)), f32(pl, 1 / (scale > 1 ? scale : 1))), is_cubic);
@@ -485,7 +489,7 @@ static void upsample_antialias(struct pl *pl, struct gnode *n)
 	done(n, pl_cast(pl, a, n->meta[0].dt));
 }
 
-/* Where a coordinate in -1 .. 1 lies among `size` pixels. */
+/* A coordinate in -1 .. 1 as a pixel index (float) among `size` pixels. */
 static struct val *pixel_of(struct pl *pl, struct val *x, const struct ix *size, int align)
 {
 	struct val *n = pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, size), WW_F32);
@@ -495,7 +499,7 @@ static struct val *pixel_of(struct pl *pl, struct val *x, const struct ix *size,
 	return OP(MUL, OP(SUB, OP(MUL, OP(ADD, x, f32(pl, 1)), n), f32(pl, 1)), f32(pl, 0.5));
 }
 
-/* input at (.., y, x), 0 outside; y and x are integers as floats, of shape (N, H, W). */
+/* in[n, c, y, x], 0 outside; y and x are integers as floats, of shape (N, H, W). */
 static struct val *pixel_at(struct pl *pl, struct val *in, struct val *y, struct val *x, const struct ix *const *size)
 {
 	const struct ix *merged[3] = { in->size[0], in->size[1], ix_mul(pl, in->size[2], in->size[3]) },
@@ -512,7 +516,7 @@ static struct val *pixel_at(struct pl *pl, struct val *in, struct val *y, struct
 	return pl_where(pl, pl_view(pl, ok, 4, size, omap), v, f32(pl, 0));
 }
 
-/* Bilinear or nearest sampling with zeros outside, or the border. */
+/* grid_sample: bilinear or nearest, with padding by zeros or by the border. */
 static void grid_sampler(struct pl *pl, struct gnode *n)
 {
 	struct val *in = pl_need_val(pl, n, 0, "input"), *grid = pl_need_val(pl, n, 1, "grid"), *p[2], *low[2], *out = NULL;
@@ -521,13 +525,13 @@ static void grid_sampler(struct pl *pl, struct gnode *n)
 	const struct ix *size[4], *omap[3] = { pl->place[0], pl->place[2], pl->place[3] };
 
 	if (in->rank != 4)
-		pl_cannot(pl, n, "volumes");
+		pl_cannot(pl, n, "its input is 5-dimensional (volumes)");
 	if (in->dt != WW_F32)
-		pl_cannot(pl, n, "another type than float32");
+		pl_cannot(pl, n, "its operands are not float32");
 	if (mode > 1)
-		pl_cannot(pl, n, "bicubic sampling");
+		pl_cannot(pl, n, "it samples bicubically");
 	if (padding > 1)
-		pl_cannot(pl, n, "reflection at the border");
+		pl_cannot(pl, n, "its padding mode is reflection");
 	size[0] = in->size[0], size[1] = in->size[1], size[2] = grid->size[1], size[3] = grid->size[2];
 	for (int i = 0; i < 2; i++) { /* x, y */
 		struct val *last = pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, ix_addc(pl, in->size[3 - i], -1)), WW_F32);
@@ -555,7 +559,8 @@ static void grid_sampler(struct pl *pl, struct gnode *n)
 	done(n, out);
 }
 
-/* The middle (or corners) of n pixels in -1 .. 1, along place[d] of a shape. */
+/* The coordinate in -1 .. 1 of each of n pixels along dimension d: of its centre, or with align_corners of its corner.
+ */
 static struct val *coordinate(struct pl *pl, int rank, const struct ix *const *size, int d, int64_t n, int align)
 {
 	struct val *i = pl_cast(pl, pl_index(pl, WW_I64, rank, size, pl->place[d]), WW_F32);
@@ -573,9 +578,9 @@ static void affine_grid(struct pl *pl, struct gnode *n)
 	const struct ix *size[4];
 
 	if (k != 4)
-		pl_cannot(pl, n, "volumes");
+		pl_cannot(pl, n, "its input is 5-dimensional (volumes)");
 	if (theta->dt != WW_F32)
-		pl_cannot(pl, n, "another type than float32");
+		pl_cannot(pl, n, "its operands are not float32");
 	size[0] = theta->size[0], size[1] = ix_const(pl, dims[2]), size[2] = ix_const(pl, dims[3]),
 	size[3] = ix_const(pl, 2);
 	c[0] = coordinate(pl, 4, size, 2, dims[3], align);

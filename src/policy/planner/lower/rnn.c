@@ -1,15 +1,15 @@
-/* rnn.c - recurrent cells and layers as values.
+/* rnn.c - lowering of recurrent cells and layers (RNN, GRU, LSTM).
  *
- * One step of a cell is two matrix products and gates, like anything else.  A whole layer is taken apart into what all
- * steps have in common, one product of the whole input with the input's weights, and an anchor for what has to go step
- * by step (<ww/rnn.cuh>, <ww/cpu/rnn.h>). */
+ * A cell is two matrix products and pointwise gates.  A layer is one product of the whole input with the input's
+ * weights, for all steps at once, and an anchor for the steps that depend on each other (<ww/rnn.cuh>, <ww/cpu/rnn.h>).
+ */
 #include "policy/planner/lower/lower.h"
 
 #include <string.h>
 
 /* ---- Cells ------------------------------------------------------------------------------------------------------- */
 
-/* Part `at` of `parts` equal ones of the last dimension. */
+/* Slice number `at` of the last dimension, divided into `parts` equal slices. */
 static struct val *gate(struct pl *pl, struct val *all, int at, int parts)
 {
 	int last = all->rank - 1;
@@ -18,8 +18,7 @@ static struct val *gate(struct pl *pl, struct val *all, int at, int parts)
 	return pl_slice(pl, all, last, ix_mulc(pl, size, at), size, 1);
 }
 
-/* One step of torch.nn.LSTMCell, GRUCell and RNNCell: products of the input and of the state before, then gates of
- * them. */
+/* One step of torch.nn.LSTMCell, GRUCell and RNNCell. */
 static void recurrent_cell(struct pl *pl, struct gnode *n)
 {
 	struct garg *hx = pl_arg(n, 1, "hx");
@@ -27,12 +26,12 @@ static void recurrent_cell(struct pl *pl, struct gnode *n)
 	struct val *h, *in, *old, *r, *z, *c;
 
 	if (is_lstm && (!hx || hx->kind != G_LIST || hx->n != 2))
-		pl_cannot(pl, n, "its states");
+		pl_cannot(pl, n, "an LSTM needs two states, h and c");
 	h = is_lstm ? pl_val_of(pl, &hx->item[0]) : pl_need_val(pl, n, 1, "hx");
 	in = pl_linear(pl, n, pl_need_val(pl, n, 0, "input"), pl_need_val(pl, n, 2, "w_ih"), pl_arg_val(pl, n, 4, "b_ih"));
 	old = pl_linear(pl, n, h, pl_need_val(pl, n, 3, "w_hh"), pl_arg_val(pl, n, 5, "b_hh"));
 	if (is_lstm) {
-		in = pl_op2(pl, OP_ADD, in, old); /* input, forget, cell and output gate */
+		in = pl_op2(pl, OP_ADD, in, old); /* gates in the order input, forget, cell, output */
 		c = pl_op2(pl, OP_MUL, pl_op1(pl, OP_SIGMOID, gate(pl, in, 1, 4)), pl_val_of(pl, &hx->item[1]));
 		z = pl_op2(pl, OP_MUL, pl_op1(pl, OP_SIGMOID, gate(pl, in, 0, 4)), pl_op1(pl, OP_TANH, gate(pl, in, 2, 4)));
 		n->out[1] = pl_op2(pl, OP_ADD, c, z);
@@ -56,14 +55,14 @@ enum { LEFT_US = 10 };
 struct layers {
 	enum pl_cell cell;
 	int n_layer, n_dir, has_bias, batch_first, unbatched;
-	struct garg *param;        /* of each layer and direction: w_ih, w_hh, and with biases b_ih, b_hh */
+	struct garg *param;        /* for each layer and direction: w_ih, w_hh, and if has_bias b_ih, b_hh */
 	struct val *h0, *c0;       /* (layers * directions, batch, hidden) */
-	struct val *h[64], *c[64]; /* the last states, as h0 */
+	struct val *h[64], *c[64]; /* the last state of each layer and direction */
 };
 
 static struct val *state_at(struct pl *pl, struct val *v, int at) { return pl_select(pl, v, 0, ix_const(pl, at)); }
 
-/* One direction of one layer: x (steps, batch, features) to (steps, batch, hidden). */
+/* One direction of one layer: x is (steps, batch, features), the result (steps, batch, hidden). */
 static struct val *direction(struct pl *pl, struct gnode *n, struct layers *l, struct val *x, int layer, int dir)
 {
 	int at = layer * l->n_dir + dir, first = layer == 0 && l->batch_first;
@@ -73,7 +72,7 @@ static struct val *direction(struct pl *pl, struct gnode *n, struct layers *l, s
 	const struct ix *steps = x->size[first ? 1 : 0], *last = ix_addc(pl, steps, -1);
 
 	if (l->has_bias && l->cell != CELL_GRU &&
-		pl_algebra(pl)) { /* only GRU scales the product with the state before it is added */
+		pl_algebra(pl)) { /* only GRU multiplies the state's product by a gate before it is added */
 		bias = pl_op2(pl, OP_ADD, bias, after);
 		after = NULL;
 	}
@@ -98,8 +97,8 @@ static struct val *stacked(struct pl *pl, struct layers *l, struct val **state)
 	return l->unbatched ? pl_squeeze(pl, v[0], 1) : v[0];
 }
 
-/* cuDNN's kernels use tensor cores, and several blocks of rows at once: what they gain must pay for leaving the plan.
- */
+/* Leave the layers to PyTorch where cuDNN, which uses tensor cores, is estimated to be faster, the cost of leaving the
+ * plan included. */
 static void leave_slower(struct pl *pl, struct gnode *n, const struct layers *l, const struct val *x)
 {
 	double steps = (double)ix_num(x->size[l->batch_first]), batch = (double)ix_num(x->size[!l->batch_first]);
@@ -122,16 +121,16 @@ static void recurrent_layers(struct pl *pl, struct gnode *n)
 		.batch_first = (int)pl_arg_int(pl, n, 8, "batch_first", 0) };
 
 	if (x->dt != WW_F32)
-		pl_cannot(pl, n, "another type than float32");
+		pl_cannot(pl, n, "its operands are not float32");
 	if (pl_arg_num(pl, n, 5, "dropout", 0) > 0 && pl_arg_int(pl, n, 6, "train", 0) && l.n_layer > 1)
 		pl_cannot(pl, n, "dropout is random");
 	if (!params || params->kind != G_LIST || l.n_layer < 1 || l.n_layer * l.n_dir > 64 ||
 		params->n != l.n_layer * l.n_dir * (l.has_bias ? 4 : 2))
-		pl_cannot(pl, n, "its parameters (a projection of the state is not covered)");
+		pl_cannot(pl, n, "its parameters do not fit its layers (a projection of the state, proj_size, is not covered)");
 	l.param = params->item;
 	if (l.cell == CELL_LSTM) {
 		if (!hx || hx->kind != G_LIST || hx->n != 2)
-			pl_cannot(pl, n, "its states");
+			pl_cannot(pl, n, "an LSTM needs two states, h and c");
 		l.h0 = pl_val_of(pl, &hx->item[0]);
 		l.c0 = pl_val_of(pl, &hx->item[1]);
 	} else {

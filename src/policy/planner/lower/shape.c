@@ -1,4 +1,4 @@
-/* shape.c - views, copies and indexing as values: an index map each, no memory moved. */
+/* shape.c - lowering of views, copies, indexing and concatenation: each is an index map, which moves no memory. */
 #include "policy/planner/lower/lower.h"
 
 #include <math.h>
@@ -18,8 +18,8 @@ static void dropout(struct pl *pl, struct gnode *n)
 	done(n, self(pl, n));
 }
 
-/* Sizes as expressions for the numbers that the graph records: equal numbers keep the argument's expression, group by
- * group. */
+/* The sizes of a reshape's result: where a group of dimensions of the result has as many elements as one of the
+ * operand, the operand's expression is kept; other sizes are the numbers that the graph records. */
 static void target_sizes(struct pl *pl, const struct val *a, const struct gmeta *m, const struct ix **size)
 {
 	int i = 0, j = 0, i0 = 0, j0 = 0;
@@ -71,7 +71,7 @@ static void reshape(struct pl *pl, struct gnode *n)
 	struct val *a = self(pl, n);
 
 	if (n->meta[0].dt != a->dt)
-		pl_cannot(pl, n, "a view as another type");
+		pl_cannot(pl, n, "it views the memory as another type");
 	target_sizes(pl, a, &n->meta[0], size);
 	done(n, pl_reshape(pl, a, n->meta[0].rank, size));
 }
@@ -83,7 +83,7 @@ static void permute(struct pl *pl, struct gnode *n)
 	int perm[PL_MAX_RANK], k = pl_arg_ints(pl, n, 1, "dims", d, PL_MAX_RANK);
 
 	if (k != a->rank)
-		pl_cannot(pl, n, "number of dimensions");
+		pl_cannot(pl, n, "its list dims does not name all dimensions");
 	for (int i = 0; i < k; i++)
 		perm[i] = pl_dim(pl, n, d[i], a->rank);
 	done(n, pl_permute(pl, a, perm));
@@ -121,7 +121,7 @@ static void movedim(struct pl *pl, struct gnode *n)
 	int perm[PL_MAX_RANK], src[PL_MAX_RANK] = { 0 }, k = pl_arg_ints(pl, n, 1, "source", s, PL_MAX_RANK);
 
 	if (pl_arg_ints(pl, n, 2, "destination", t, PL_MAX_RANK) != k)
-		pl_cannot(pl, n, "arguments");
+		pl_cannot(pl, n, "its lists source and destination differ in length");
 	for (int i = 0; i < a->rank; i++)
 		perm[i] = -1;
 	for (int i = 0; i < k; i++) {
@@ -191,7 +191,7 @@ static void squeeze(struct pl *pl, struct gnode *n)
 	done(n, a);
 }
 
-/* A bound of a slice: None, negative, or beyond the end. */
+/* A bound of a slice, which may be None, negative or beyond the end, as an index. */
 static const struct ix *bound(struct pl *pl, int64_t v, const struct ix *size)
 {
 	int64_t n = ix_num(size);
@@ -234,7 +234,7 @@ static void narrow(struct pl *pl, struct gnode *n)
 			ix_const(pl, pl_arg_int(pl, n, 3, "length", 1)), 1));
 }
 
-/* The variant is the first letter of hsplit and its like. */
+/* chunk and split; hsplit, vsplit and dsplit, whose variant is the first letter. */
 static void chunk(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
@@ -266,8 +266,8 @@ static void unbind(struct pl *pl, struct gnode *n)
 	pl_guard_eq(pl, ix_const(pl, n->n_out), a->size[d], "the size that is unbound");
 }
 
-/* The pieces side by side, by conditions on the index.  Each piece is read only where its condition holds. */
-static struct val *beside(struct pl *pl, struct val **v, int n, int d)
+/* The concatenation as one expression: each piece is read only where a condition on the index holds. */
+static struct val *concatenated(struct pl *pl, struct val **v, int n, int d)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *total = ix_const(pl, 0), *at = total;
 	struct val *out = NULL;
@@ -296,7 +296,7 @@ static struct val *beside(struct pl *pl, struct val **v, int n, int d)
 	return out;
 }
 
-/* Is `from` computed of `of` element by element? */
+/* Is `from` computed from `of` by pointwise operations and views? */
 static int reaches(struct val *from, const struct val *of, char *seen)
 {
 	if (from == of)
@@ -310,7 +310,7 @@ static int reaches(struct val *from, const struct val *of, char *seen)
 	return 0;
 }
 
-/* Pieces of one element each, the last computed of the first (a recurrence that is written out)? */
+/* Do the pieces have one element each, the last computed from the first (an unrolled recurrence)? */
 static int is_chain(struct pl *pl, struct val **v, int n, int d)
 {
 	for (int i = 0; i < n; i++)
@@ -319,8 +319,9 @@ static int is_chain(struct pl *pl, struct val **v, int n, int d)
 	return reaches(v[n - 1], v[0]->arg[0], pl_alloc(pl, (size_t)pl->n_val));
 }
 
-/* Few pieces become an expression in their readers.  Of many, every reader would test each piece again, so they are
- * stored, at most 16 by one kernel; on the cpu more of those that share their work (pl_unroll()). */
+/* A few pieces become an expression in their readers.  Of many, every reader would test the condition of each piece, so
+ * the result is stored, by a kernel for each 16 pieces; on the cpu one kernel stores more of them if they share work
+ * (pl_unroll()). */
 struct val *pl_cat(struct pl *pl, struct val **v, int n, int d)
 {
 	enum { FEW = 4, PIECES = 16 };
@@ -328,7 +329,7 @@ struct val *pl_cat(struct pl *pl, struct val **v, int n, int d)
 	int k = 0, chain = pl->target == WW_TARGET_CPU && n > FEW && n <= PL_MAX_STORES && is_chain(pl, v, n, d);
 
 	if (n <= PIECES || chain) {
-		all = beside(pl, v, n, d);
+		all = concatenated(pl, v, n, d);
 		all->chain = chain ? d + 1 : 0;
 		if (n > FEW)
 			pl_make_root(pl, all);
@@ -346,17 +347,17 @@ static int list_vals(struct pl *pl, struct gnode *n, struct val **v, int max)
 	int k = 0;
 
 	if (!l || l->kind != G_LIST)
-		pl_cannot(pl, n, "arguments");
+		pl_cannot(pl, n, "its argument \"tensors\" is not a list");
 	for (int i = 0; i < l->n; i++) {
 		struct val *a = pl_val_of(pl, &l->item[i]);
 
 		if (k >= max)
-			pl_cannot(pl, n, "more than 4096 tensors");
+			pl_cannot(pl, n, "it has more than 4096 tensors");
 		if (pl_numel_now(a))
 			v[k++] = pl_cast(pl, a, n->meta[0].dt);
 	}
 	if (!k)
-		pl_cannot(pl, n, "no elements");
+		pl_cannot(pl, n, "all its tensors are empty");
 	return k;
 }
 
@@ -380,7 +381,8 @@ static void stack(struct pl *pl, struct gnode *n)
 	done(n, pl_cat(pl, v, k, d));
 }
 
-/* hstack and its like, by their first letters: tensors of too few dimensions get some first. */
+/* hstack, vstack, dstack and column_stack, whose variant is the first letter: tensors of too few dimensions get more.
+ */
 static void stack_as(struct pl *pl, struct gnode *n)
 {
 	struct val *v[4096];
@@ -409,7 +411,7 @@ static void block_diag(struct pl *pl, struct gnode *n)
 	for (int i = 0; i < k; i++)
 		for (int d = 0; d < 2; d++) {
 			if (v[i]->rank != 2)
-				pl_cannot(pl, n, "blocks that are no matrices");
+				pl_cannot(pl, n, "its blocks are not matrices");
 			size[d] = ix_add(pl, size[d], v[i]->size[d]);
 		}
 	for (int i = 0; i < k; i++) {
@@ -491,7 +493,7 @@ static void roll(struct pl *pl, struct gnode *n)
 		return;
 	}
 	if (kd != k)
-		pl_cannot(pl, n, "arguments");
+		pl_cannot(pl, n, "its lists shifts and dims differ in length");
 	for (int d = 0; d < a->rank; d++)
 		map[d] = pl->place[d];
 	for (int i = 0; i < k; i++) {
@@ -511,7 +513,7 @@ static void repeat(struct pl *pl, struct gnode *n)
 	int k = pl_arg_ints(pl, n, 1, "repeats", by, PL_MAX_RANK), lead = k - a->rank;
 
 	if (lead < 0)
-		pl_cannot(pl, n, "arguments");
+		pl_cannot(pl, n, "its list repeats is shorter than the number of dimensions");
 	for (int d = 0; d < k; d++) {
 		size[d] = d < lead ? ix_const(pl, by[d]) : ix_mulc(pl, a->size[d - lead], by[d]);
 		if (d >= lead)
@@ -528,7 +530,7 @@ static void repeat_interleave(struct pl *pl, struct gnode *n)
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", 0), a->rank);
 
 	if (!r || r->kind != G_INT)
-		pl_cannot(pl, n, "repeats that are a tensor");
+		pl_cannot(pl, n, "its repeats are a tensor");
 	for (int k = 0; k < a->rank; k++) {
 		size[k] = k == d ? ix_mulc(pl, a->size[k], r->i) : a->size[k];
 		map[k] = k == d ? ix_div(pl, pl->place[k], ix_const(pl, r->i)) : pl->place[k];
@@ -542,7 +544,7 @@ static void tri(struct pl *pl, struct gnode *n)
 	int64_t diag = pl_arg_int(pl, n, 1, "diagonal", 0);
 	const struct ix *r = pl->place[a->rank - 2], *c = pl->place[a->rank - 1];
 
-	/* tril keeps c - r <= diag, triu c - r >= diag */
+	/* tril keeps col - row <= diagonal, triu col - row >= diagonal */
 	if (n->variant == LOWER_TRIANGLE)
 		keep = pl_index(pl, WW_BOOL, a->rank, a->size, ix_lt(pl, c, ix_addc(pl, r, diag + 1)));
 	else
@@ -550,7 +552,7 @@ static void tri(struct pl *pl, struct gnode *n)
 	done(n, pl_where(pl, keep, a, pl_constf(pl, a->dt, 0)));
 }
 
-/* The last dimension onto the diagonal of a square. */
+/* diag_embed: the last dimension becomes the diagonal of a square matrix. */
 static void diag_embed(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
@@ -599,7 +601,7 @@ static void diff(struct pl *pl, struct gnode *n)
 	int64_t times = pl_arg_int(pl, n, 1, "n", 1);
 
 	if (pl_arg_val(pl, n, 3, "prepend") || pl_arg_val(pl, n, 4, "append") || a->dt == WW_BOOL)
-		pl_cannot(pl, n, "what is put before or behind");
+		pl_cannot(pl, n, "prepend, append and bool operands are not covered");
 	for (; times > 0; times--) {
 		const struct ix *less = ix_addc(pl, a->size[d], -1);
 
@@ -609,7 +611,6 @@ static void diff(struct pl *pl, struct gnode *n)
 	done(n, a);
 }
 
-/* out[idx] = src[..., index value, ...]: map[] for the other dimensions; `at` has the shape of the result. */
 struct val *pl_gather(struct pl *pl, struct val *src, struct val *at, int dim, int rank, const struct ix *const *size,
 	const struct ix *const *map)
 {
@@ -624,7 +625,6 @@ struct val *pl_gather(struct pl *pl, struct val *src, struct val *at, int dim, i
 	return v;
 }
 
-/* Dimension `dim` of src is replaced by the dimensions of the index. */
 struct val *pl_take(struct pl *pl, struct val *src, struct val *index, int dim)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *imap[PL_MAX_RANK];
@@ -675,7 +675,7 @@ static void one_hot(struct pl *pl, struct gnode *n)
 
 	memcpy(size, a->size, sizeof(size));
 	if (a->rank >= PL_MAX_RANK)
-		pl_cannot(pl, n, "too many dimensions");
+		pl_cannot(pl, n, "its values would have too many dimensions");
 	size[a->rank] = ix_const(pl, n->meta[0].size[a->rank]);
 	done(n,
 		pl_cast(pl,
@@ -708,7 +708,7 @@ static void diagonal(struct pl *pl, struct gnode *n)
 
 enum { TRACE = 1 };
 
-/* Of a vector the matrix, of a matrix the diagonal, or its sum. */
+/* diag of a vector makes a matrix, of a matrix takes the diagonal; trace sums it. */
 static void diag(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
@@ -728,7 +728,7 @@ static void diag(struct pl *pl, struct gnode *n)
 	done(n, n->variant == TRACE ? pl_reduce(pl, RED_SUM, pl_cast(pl, a, n->meta[0].dt), 1, 0) : a);
 }
 
-/* The item of a node with several results. */
+/* One result of a node with several. */
 static void getitem(struct pl *pl, struct gnode *n)
 {
 	struct garg *a = pl_arg(n, 0, "self");
@@ -739,7 +739,7 @@ static void getitem(struct pl *pl, struct gnode *n)
 		pl_cannot(pl, n, "it takes a result that its operator does not have");
 	if (from->by_pytorch)
 		pl_cannot(pl, n, "it takes one of several results of an operator without a rule");
-	done(n, from->out[i]); /* may be missing (the places of a maximum): an error only where it is used */
+	done(n, from->out[i]); /* may be NULL (indices of a maximum): an error only where it is used */
 }
 
 static void broadcast_tensors(struct pl *pl, struct gnode *n)
@@ -747,7 +747,7 @@ static void broadcast_tensors(struct pl *pl, struct gnode *n)
 	struct garg *l = pl_arg(n, 0, "tensors");
 
 	if (!l || l->kind != G_LIST || l->n != n->n_out)
-		pl_cannot(pl, n, "arguments");
+		pl_cannot(pl, n, "its argument \"tensors\" does not fit its results");
 	for (int i = 0; i < l->n; i++) {
 		const struct ix *size[PL_MAX_RANK];
 
