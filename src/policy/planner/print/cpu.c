@@ -1,8 +1,8 @@
-/* cpu.c - schedules as kernels.c and launches, for the cpu target.
+/* cpu.c - writes schedules as kernels.c and launches, for the cpu target.
  *
- * Pointwise: the last axis is cut into chunks, and a block does several chunks.  Rows: a block does several rows, or
- * with a row in each lane several tiles of 64.  Loop bodies appear twice, for whole vectors with a constant n and for
- * the rest: that is what lets the compiler drop the masks from the main loop. */
+ * Pointwise: the last axis is divided into chunks, and a block does several chunks.  Rows: a block does several rows;
+ * if each lane is a row, several tiles of 64 rows.  A loop body is written twice, for whole vectors with a constant n
+ * and for the rest, so that the compiler drops the masks from the main loop. */
 #include "policy/planner/print/print.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ static const char *open_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 	return k->loop->lane->name;
 }
 
-/* What comes before the first whole line that is streamed to; NULL: nothing. */
+/* Streaming stores: the elements before the first whole cache line. */
 static const char *before_stream(struct pl *pl, const struct loop *l, const char *body)
 {
 	const char *lane = l->lane->name;
@@ -26,7 +26,7 @@ static const char *before_stream(struct pl *pl, const struct loop *l, const char
 		: "";
 }
 
-/* The body twice, along `lane` from c0 to c1. */
+/* The body for whole vectors, then for the rest, along `lane` from c0 to c1. */
 static void whole_and_rest(struct ww_str *s, const char *lane, const char *before, const char *unroll, const char *body)
 {
 	ww_str_addf(s,
@@ -94,7 +94,7 @@ static void open_sum(struct pl *pl, const struct kern *k, int i, struct ww_str *
 			r->red >= RED_ARGMAX ? pl_fmt(pl, "long long w%d = 0;\n", i) : "");
 }
 
-/* Add the current column; at the end of a row the lanes behind it add nothing. */
+/* Accumulate the current column; lanes beyond the end of the row are masked. */
 static void add_column(struct pl *pl, struct kern *k, int i, int rest, struct ww_str *s)
 {
 	const struct step *st = &k->loop->step[i];
@@ -115,7 +115,7 @@ static void add_column(struct pl *pl, struct kern *k, int i, int rest, struct ww
 	ww_str_addf(s, "%s = %s;\n", a, pl_combine(pl, r->red, r->arg[0]->dt, a, x, along != SCALARS));
 }
 
-/* Of rows side by side: no pass needs the reduction, so that its vectors become one number for several rows at once. */
+/* Does no pass need reduction i?  Then its vector stays one until the vectors of several rows are summed at once. */
 static int waits(const struct kern *k, int i) { return k->loop->side && k->red_stage[i] == k->n_stage - 1; }
 
 static void close_sum(struct pl *pl, const struct kern *k, int i, struct ww_str *s)
@@ -179,7 +179,7 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 		ww_str_adds(s, "}\n");
 }
 
-/* What happens in a row: passes with their sums around them. */
+/* The body of a row: each pass, with its accumulators before and its reductions after it. */
 static const char *passes(struct pl *pl, struct kern *k)
 {
 	struct ww_str s = pl_text(pl);
@@ -198,7 +198,7 @@ static const char *passes(struct pl *pl, struct kern *k)
 	return s.p;
 }
 
-/* Rows c0 to c1 one after the other, what each reduced kept. */
+/* Rows c0 to c1 one after the other; the results of their reductions go to part[]. */
 static const char *rows_before(struct pl *pl, struct kern *k)
 {
 	const char *row = k->loop->side->name;
@@ -216,7 +216,7 @@ static const char *rows_before(struct pl *pl, struct kern *k)
 	return s.p;
 }
 
-/* What follows the passes, of a vector of rows. */
+/* The outputs after the passes, for a vector of rows. */
 static const char *rows_beside(struct pl *pl, struct kern *k)
 {
 	static const char *const op[] = { [RED_SUM] = "SUM", [RED_PROD] = "PROD", [RED_MAX] = "MAX", [RED_MIN] = "MIN" };

@@ -1,22 +1,20 @@
-/* cuda.c - schedules as kernels.cu and launches, for the cuda target.
+/* cuda.c - writes schedules as kernels.cu and launches, for the cuda target.
  *
- * Pointwise: a thread does U vectors of V neighbouring elements of the last axis; loads with step 1 are one access of
- * up to 16 bytes.  V is chosen by plan.c, which checks that every such access is aligned (all other strides multiples
- * of V).
+ * Pointwise: a thread does U vectors of V contiguous elements of the last axis; a contiguous load is one access of up
+ * to 16 bytes.  plan.c chooses V so that every such access is aligned (all other strides are multiples of V).
  *
- * Rows, memory along the columns: T threads a row (a part of a warp, or a block); each holds its vectors of every input
- * that a reduction reads in registers, so that the later stages and the final pass do not read again.  Rows too long
- * for that are read once a stage, from L2 after the first time.
+ * Rows whose columns are contiguous in memory: T threads share a row (a part of a warp, or a block).  Each thread holds
+ * in registers its vectors of every input that a reduction reads, so that later stages and the final pass do not load
+ * them again.  Longer rows are loaded once a stage, from L2 after the first time.
  *
- * Rows, memory along the rows: a thread is a row, TX neighbouring rows a warp; TY warps share the columns of their
- * rows.
+ * Rows that are adjacent in memory: each thread has a row, and a warp has TX adjacent rows; TY warps share the columns.
  *
  * The arithmetic is a loop over the V lanes that the compiler unrolls; only loads and stores know about vectors. */
 #include "policy/planner/print/print.h"
 
 #include <string.h>
 
-/* Text of plan.c that picks V: the widest of vec, vec / 2, ... 1 that divides everything. */
+/* Text of plan.c that chooses V: the largest of vec, vec / 2, ... 1 that divides the lane's extent and all terms. */
 static const char *pick_v(struct pl *pl, const struct kern *k)
 {
 	return pl_fmt(pl,
@@ -24,7 +22,8 @@ static const char *pick_v(struct pl *pl, const struct kern *k)
 		ix_text(pl, k->loop->lane->b), k->loop->terms, k->loop->vec);
 }
 
-/* Where a thread of a pointwise kernel is: vectors in order; or in tiles, four warps below each other. */
+/* The row and column of a thread of a pointwise kernel: vectors in order; or in tiles of four warps one below the
+ * other. */
 static const char *point_place(struct pl *pl, const struct kern *k)
 {
 	if (!k->loop->across)
@@ -42,7 +41,7 @@ static const char *point_place(struct pl *pl, const struct kern *k)
 		k->loop->across);
 }
 
-/* How many blocks, as text of plan.c. */
+/* Text of plan.c: the number of blocks. */
 static const char *point_blocks(struct pl *pl, const struct loop *l, const char *rows, const char *cols)
 {
 	if (!l->across)
@@ -51,7 +50,7 @@ static const char *point_blocks(struct pl *pl, const struct loop *l, const char 
 		32 / l->across * (l->threads / 128), l->unroll);
 }
 
-/* A vector of each operand, what is made of it, and its stores. */
+/* The loads of a vector of each operand, the arithmetic, and the stores. */
 static const char *point_vector(struct pl *pl, const struct kern *k)
 {
 	const struct loop *l = k->loop;
@@ -66,8 +65,8 @@ static const char *point_vector(struct pl *pl, const struct kern *k)
 
 const char *pl_cuda_first(const struct pl *pl) { return pl_overlap(pl) ? "\tww::wait_for_last();\n" : ""; }
 
-/* A block stays in its row.  Behind the row's end the last vector is read again and not stored, so that no load waits
- * for a comparison; of the threads that a block may have it has as many as leave less than a warp behind each end. */
+/* No block crosses the end of a row.  Threads beyond it load the last vector again and do not store, so that no load
+ * waits for a comparison.  The block size is chosen so that less than a warp is beyond the end. */
 static void print_point_by_row(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
@@ -159,7 +158,7 @@ static void close_sum(const struct kern *k, int i, struct ww_str *s)
 		ww_str_addf(s, "a%d = pl_cluster<%s, CL>(a%d, &cbox[%d]);\n", i, red_op(red), i, i);
 }
 
-/* Declarations of the columns from the linear number c; the last one is called `start`. */
+/* Declare the column variables from the linear index c; the last one is called `start`. */
 static const char *column_axes(struct pl *pl, const struct kern *k, const char *start)
 {
 	const struct ix_atom *axis[PL_MAX_RANK];
@@ -218,7 +217,7 @@ static const char *row_body(struct pl *pl, struct kern *k)
 	return pl_indent(pl, s.p, 1);
 }
 
-/* A thread is a row. */
+/* A row a thread. */
 static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
@@ -253,7 +252,7 @@ static int add_work(void *ctx, struct val *v, const struct ix *const *idx)
 	return 0;
 }
 
-/* What all passes do for an element, in the units of ops.def. */
+/* The work of all passes for an element, in the units of ops.def. */
 static int work_of(struct pl *pl, const struct kern *k)
 {
 	const struct ix *idx[PL_MAX_RANK];
@@ -273,11 +272,11 @@ static int work_of(struct pl *pl, const struct kern *k)
 	return work;
 }
 
-/* Text of plan.c: short rows of which there are many have fewer threads, each with several vectors, as long as
- * neighbours read 64 bytes and what they hold is few registers (long expressions need theirs themselves).  What is done
- * once a row, each of its threads does.  Rows that no vector of 16 bytes divides begin anywhere in a sector: neighbours
- * of 16 bytes ask for more sectors than those of 64, but what is done once a row costs more than that.  Twice as many
- * registers, where with fewer threads fewer of them have no vector in the last round. */
+/* Text of plan.c: many short rows get fewer threads a row, each with several vectors.  Why: each thread of a row
+ * repeats the work that is done once a row.  Limits: adjacent threads read at least 64 bytes together, or 16 where
+ * vectors have less than 16 bytes (such rows are not aligned to sectors anyway, and the repeated work costs more than
+ * their extra sectors); a thread holds at most 16 elements of each load in registers, or 32 where that leaves fewer
+ * threads idle in the last round; and the expressions are short, since long ones need the registers. */
 static const char *fewer_threads(struct pl *pl, const struct kern *k)
 {
 	const struct loop *l = k->loop;
@@ -285,7 +284,7 @@ static const char *fewer_threads(struct pl *pl, const struct kern *k)
 
 	if (l->along != COLUMNS || !l->held || l->threads || work_of(pl, k) > 96)
 		return "";
-	for (int p = 0; p < l->n_pass && l->pass[p].stage < k->n_stage; p++) /* what outputs alone read is not held */
+	for (int p = 0; p < l->n_pass && l->pass[p].stage < k->n_stage; p++) /* a load that only outputs need is not held */
 		for (int i = 0; i < l->pass[p].n_load; i++, loads++)
 			size = (int)ww_max(size, pl_itemsize(l->pass[p].load[i].buf->dt));
 	return pl_fmt(pl,
@@ -295,7 +294,7 @@ static const char *fewer_threads(struct pl *pl, const struct kern *k)
 		size, size, loads ? loads : 1);
 }
 
-/* T threads are a row. */
+/* T threads a row. */
 static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;

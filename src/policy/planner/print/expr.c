@@ -1,11 +1,11 @@
-/* expr.c - a value at an index as C text.
+/* expr.c - writes a value at an index as C text.
  *
  * pl_expr() writes statements into the block of the loop level that an expression belongs to (what does not depend on
- * the column is computed once a row) and returns the name that holds the result.  The same value at the same index is
- * written once a block.  The text is the same for both targets as long as it is scalar; on the cpu target it can also
- * be written for vectors of floats along one loop variable, where loads with step 1 become vector loads, values that do
- * not depend on that variable stay scalars, and a float or a bool that has no vector form is written lane by lane
- * (by_lanes()).  What is left, numbers of other types, sets need_scalar: the emitter then starts that kernel again with
+ * the column is computed once a row) and returns the name of the variable that holds the result.  The same value at the
+ * same index is written once in a block.  The text is the same for both targets as long as it is scalar; on the cpu
+ * target it can also be written for vectors of floats along one loop variable, where loads with step 1 become vector
+ * loads, values that do not depend on that variable stay scalars, and a float or a bool that has no vector form is
+ * written lane by lane (by_lanes()).  Other types set need_scalar: the emitter then writes that kernel again with
  * scalars.
  *
  * Conditional reads (padding, concatenation) become an if around everything that is needed for the value: nothing
@@ -17,8 +17,8 @@
 
 #include <string.h>
 
-enum { BRANCH_LOADS = 4 /* of a value, from which on a walk computes it behind a branch */ };
-enum { MAX_GUARDED = 16 /* vectors, from which on none is loaded under a condition: each is registers */ };
+enum { BRANCH_LOADS = 4 /* a value with so many loads is computed behind a branch inside a loop of a reduction */ };
+enum { MAX_GUARDED = 16 /* no more than so many vectors are loaded under conditions: each takes registers */ };
 
 void pl_expr_init(struct expr *e, struct pl *pl, struct kern *k)
 {
@@ -74,7 +74,7 @@ static int level_of(const struct expr *e, const struct ix *x)
 	return level;
 }
 
-/* The level for a statement, which must stay inside the conditional around it. */
+/* The loop level of a statement, which must stay inside the enclosing conditional. */
 static int at_level(const struct expr *e, int level)
 {
 	return e->scope && e->scope_level > level ? e->scope_level : level;
@@ -133,7 +133,7 @@ static void memo_add(
 	*at = m;
 }
 
-/* Drop what lives at this level or deeper, or in a scope that has ended. */
+/* Forget texts of this level or a deeper one, and of scopes that have ended. */
 static void memo_drop(struct expr *e, int level, int scope)
 {
 	for (int i = 0; i < 128; i++) {
@@ -220,7 +220,7 @@ static const char *vec_cond(struct expr *e, const struct ix *x)
 
 /* ---- Loads ------------------------------------------------------------------------------------------------------- */
 
-/* A place that was looked up inside the loop over the lanes: another one for each. */
+/* Does x contain an index that was loaded inside the loop over the lanes, so that each lane has its own? */
 static int looked_up(const struct ix *x)
 {
 	for (int i = 0; x && i < x->n; i++)
@@ -234,10 +234,11 @@ static int looked_up(const struct ix *x)
 	return 0;
 }
 
-/* Of an anchor for cuda: it has no rows of its own. */
+/* Does the expression belong to a functor of an anchor (cuda), which has no row level? */
 static int is_functor(const struct expr *e) { return e->block[1] == e->block[2]; }
 
-/* What all lanes share too, in a functor: behind its stores' branches, each would wait for it again. */
+/* Have the vector loaded before the loop over the lanes.  In a functor also an element that all lanes share: loaded
+ * behind the branches of its stores, each store would wait for it. */
 static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix *off, int level)
 {
 	struct pl *pl = e->pl;
@@ -264,10 +265,12 @@ static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix
 	return t;
 }
 
-/* Tensors from which on loads of vectors ask ahead, and loads of elements anywhere, which hide less by themselves. */
+/* Bytes of a tensor from which on contiguous loads prefetch; and loads by index, whose latency the processor hides
+ * less. */
 enum { FROM_MEMORY = 1 << 20, FROM_ANYWHERE = 1 << 18 };
 
-/* Is this the first pass over a tensor that comes from memory?  Then its loads prefetch across page ends. */
+/* Is this the first pass over a tensor of at least `least` bytes, which comes from memory?  Then its loads prefetch,
+ * also across pages. */
 static int first_pass(struct expr *e, const struct buf *b, const struct ix *off, int64_t least)
 {
 	int64_t bytes = pl_itemsize(b->dt);
@@ -293,7 +296,7 @@ int pl_is_size(struct pl *pl, const struct ix_atom *a)
 	return a->kind == IX_SYM || (a->kind != IX_VAR && a->kind != IX_TEMP && !ix_varies(pl_of_var(pl, a)));
 }
 
-/* Does x, but for the lane, keep vectors of four in step: is each of its terms a multiple of 4? */
+/* Is each term of x but the lane a multiple of 4, so that vectors of four stay aligned? */
 static int in_fours(struct pl *pl, const struct ix *x, const struct ix_atom *lane)
 {
 	for (int i = 0; i < x->n; i++) {
@@ -312,8 +315,9 @@ static int in_fours(struct pl *pl, const struct ix *x, const struct ix_atom *lan
 	return 1;
 }
 
-/* Under conditions: can whole vectors be loaded from here before the loop over their lanes?  Where a condition changes
- * along the axis, an operand out of step would take the vectors from all others. */
+/* Under a condition: can whole vectors of this operand be loaded before the loop over the lanes?  If the condition
+ * changes along the axis, the operand must be aligned to vectors of four: a smaller vector would hold for all operands.
+ */
 static int is_loaded_ahead(const struct expr *e, const struct ix *off)
 {
 	return e->cond && e->n_vload < MAX_GUARDED && (!pl_has_lane(e, e->cond) || in_fours(e->pl, off, e->lane));
@@ -321,7 +325,7 @@ static int is_loaded_ahead(const struct expr *e, const struct ix *off)
 
 static const char *vec_places(struct expr *e, const struct ix *x);
 
-/* A quotient, a remainder or a comparison that changes along the lane, times p; NULL as below. */
+/* p times a quotient, a remainder or a comparison that changes along the lane; NULL as vec_places(). */
 static const char *vec_atom(struct expr *e, const struct ix_atom *t, const char *p)
 {
 	const char *a = t->a ? vec_places(e, t->a) : NULL, *b;
@@ -337,8 +341,7 @@ static const char *vec_atom(struct expr *e, const struct ix_atom *t, const char 
 		e->pl, "%s * ww_vi_%s(%s, (int32_t)(%s))", p, t->kind == IX_DIV ? "div" : "mod", a, ix_text(e->pl, t->b));
 }
 
-/* x, which depends on the lane, as integers of a vector; NULL where it has quotients by what varies or what data says.
- */
+/* x, which depends on the lane, as a vector of integers; NULL if x divides by a variable or contains loaded indices. */
 static const char *vec_places(struct expr *e, const struct ix *x)
 {
 	struct pl *pl = e->pl;
@@ -369,14 +372,15 @@ static const char *vec_places(struct expr *e, const struct ix *x)
 	return sum ? pl_fmt(pl, "(%s)", sum) : "ww_vi_set(0)";
 }
 
-/* Whether places along the lane are a run: its last lane, and for each comparison "&& (first) == (last)". */
+/* A test at run time whether the indices along the lane are contiguous. */
 struct run {
-	const struct ix *last;
-	const char *same;
+	const struct ix *last; /* the last lane */
+	const char *same;      /* for each comparison "&& (value at the first lane) == (value at the last)" */
 };
 
-/* Comparisons of what moves evenly are the same for all lanes where they are for the first and the last one; the places
- * in between are then a run if the last one is as far away as it would be.  0: others are compared. */
+/* An affine comparison that gives the same at the first and the last lane does so at all lanes; then the indices are
+ * contiguous if the last one is n - 1 behind the first.  0: x has another kind of comparison, so no such test exists.
+ */
 static int find_run(struct expr *e, const struct ix *x, struct run *run)
 {
 	const struct ix *coef, *rest;
@@ -397,7 +401,7 @@ static int find_run(struct expr *e, const struct ix *x, struct run *run)
 	return 1;
 }
 
-/* A vector of elements that lie anywhere, as behind a reflection; NULL where their places are no vector. */
+/* A vector load of elements at any indices (reflection padding); NULL if the indices have no vector form. */
 static const char *load_places(struct expr *e, struct buf *b, const struct ix *off, const char *suffix)
 {
 	struct ix *base = pl_alloc(e->pl, sizeof(*base) + (size_t)off->n * sizeof(base->m[0]));
@@ -443,7 +447,7 @@ int pl_unrolls(const struct ix *extent)
 	return ix_is_const(extent, &n) && n > 1 && n <= WINDOW;
 }
 
-/* The variable of a loop over few neighbours, each a step of `coef` from lane to lane: what a window has side by side.
+/* The variable of a short loop over adjacent elements, where lanes are `coef` apart: the elements of a sliding window.
  */
 static const struct ix_atom *within_window(struct expr *e, const struct ix *off, const struct ix *coef)
 {
@@ -464,7 +468,7 @@ static const struct ix_atom *within_window(struct expr *e, const struct ix *off,
 	return NULL;
 }
 
-/* Element v of each lane's window, whose first one `off` has it at. */
+/* Element v of each lane's window; `off` is the offset of that element. */
 static void emit_window(
 	struct expr *e, struct buf *b, const struct ix *off, const struct ix *coef, const struct ix_atom *v, struct etext t)
 {
@@ -494,7 +498,7 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 		(b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16 || b->dt == WW_BOOL) &&
 		(pl_has_lane(e, off) ? ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1)
 							 : is_functor(e) && !e->scope && (rest = off)) &&
-		!(is_functor(e) ? ix_looks_up(rest) : looked_up(rest))) /* a functor looks up behind its loads */
+		!(is_functor(e) ? ix_looks_up(rest) : looked_up(rest))) /* a functor loads its indices later */
 		return load_cuda_vec(e, b, off, t.level);
 	t.t = temp(e);
 	at = pl_fmt(pl, "%s + %s", b->name, ix_text(pl, off));
@@ -569,7 +573,7 @@ static struct etext operation(struct expr *e, struct val *v, const struct ix *co
 		int i = e->vec && v->op == OP_WHERE && pl_is_int(v->dt) ? v->n_arg - 1 - n : n;
 
 		a[i] = pl_expr(e, v->arg[i], idx);
-		if (e->need_scalar && pl_is_int(v->dt)) /* before a condition is written lane by lane for it */
+		if (e->need_scalar && pl_is_int(v->dt)) /* before a condition is written lane by lane in vain */
 			return t.vec = 1, t.t = "ww_vf_zero()", t;
 		t.vec |= a[i].vec;
 		t.level = a[i].level > t.level ? a[i].level : t.level;
@@ -654,7 +658,7 @@ const struct ix *pl_lane_bound(struct pl *pl, const struct ix_atom *compared, co
 	return NULL;
 }
 
-/* Is the condition the same for all lanes of a vector: does it change with them where vectors begin, at most? */
+/* Is the condition the same for all lanes of a vector: does it change only where vectors begin? */
 static int is_of_vectors(struct expr *e, const struct ix *cond)
 {
 	if (!pl_has_lane(e, cond))
@@ -674,8 +678,8 @@ static int is_of_vectors(struct expr *e, const struct ix *cond)
 	return 1;
 }
 
-/* Can vectors be loaded under this condition?  It is the same for all lanes, and known where they are loaded; and rows
- * that hold them in registers are short, since each operand of a concatenation has its own. */
+/* Can vectors be loaded under this condition?  It must be the same for all lanes and known where they are loaded.  A
+ * row kernel's rows must be short, since each operand of a concatenation takes registers of its own. */
 static int guards_vectors(struct expr *e, const struct ix *cond)
 {
 	int64_t cols = 1;
@@ -686,7 +690,7 @@ static int guards_vectors(struct expr *e, const struct ix *cond)
 		(!e->scope || e->cond);
 }
 
-/* A view whose condition changes along the vector. */
+/* A view whose condition changes along the vector (cpu): loads are masked. */
 static struct etext masked(struct expr *e, struct val *v, const struct ix *cond, const struct ix *const *sub, int level)
 {
 	const char *outer = e->mask, *holds = vec_cond(e, cond), *mask = temp(e);
@@ -758,8 +762,8 @@ static struct etext guarded(struct expr *e, struct val *v, const struct ix *cons
 	return t;
 }
 
-/* Inside a reduction on the spot on cuda: does one of many terms count, whose value is several loads (an element that
- * is scattered, resampled)?  Then it is computed only where its condition holds. */
+/* cuda, in the loop of a small reduction: is v a where() whose value takes several loads and counts for few terms
+ * (scatter, resampling)?  Then it is computed only where its condition holds. */
 static int is_branch(struct expr *e, struct val *v, const struct ix *const *idx)
 {
 	struct walk w;
@@ -810,7 +814,7 @@ static struct etext gathered(struct expr *e, struct val *v, const struct ix *con
 	return pl_expr(e, v->arg[0], sub);
 }
 
-/* A reduction that this kernel has done already, though it may also be stored by another one. */
+/* 1: this kernel has already computed reduction v at idx; *t: its text.  (Another kernel may store it, too.) */
 static int done_here(const struct expr *e, const struct val *v, const struct ix *const *idx, struct etext *t)
 {
 	for (int i = 0; i < e->k->n_red; i++) {
@@ -828,7 +832,7 @@ static int done_here(const struct expr *e, const struct val *v, const struct ix 
 	return 0;
 }
 
-/* A small reduction on the spot. */
+/* A small reduction as a loop inside the expression. */
 static struct etext reduction(struct expr *e, struct val *v, const struct ix *const *idx)
 {
 	const struct ix *sub[PL_MAX_RANK];
@@ -896,7 +900,7 @@ static struct etext indexed(struct expr *e, struct val *v, const struct ix *cons
 	return t;
 }
 
-/* What the kernel itself stores is computed where it is needed: its reductions are known by then. */
+/* Does this kernel store v itself?  Then v is computed where it is needed and not loaded. */
 static int is_own(const struct expr *e, const struct val *v)
 {
 	for (int o = 0; o < e->k->n_out; o++)
@@ -907,7 +911,7 @@ static int is_own(const struct expr *e, const struct val *v)
 
 static int has_lanes(const struct val *v) { return v->dt == WW_BOOL || (pl_is_float(v->dt) && v->dt != WW_F64); }
 
-/* What has no vector form: a loop over the lanes, in which everything is written with scalars. */
+/* A value that has no vector form: a loop over the lanes with scalars inside. */
 static struct etext by_lanes(struct expr *e, struct val *v, const struct ix *const *idx)
 {
 	int level = at_level(e, max_level(e, idx, v->rank, 1)), old_level = e->scope_level;
@@ -946,8 +950,8 @@ static struct etext by_lanes(struct expr *e, struct val *v, const struct ix *con
 	return t;
 }
 
-/* An element of a buffer that no vector load reaches: it alone costs its lanes, and what is computed of it is vectors.
- */
+/* An element of a buffer that no vector load reaches: only the load is written lane by lane, and what is computed from
+ * it stays a vector. */
 static struct etext loaded_by_lanes(struct expr *e, struct val *v, const struct ix *const *idx)
 {
 	struct etext t = by_lanes(e, v, idx);

@@ -1,9 +1,9 @@
-/* functor.c - what the kernels of anchors have in common: buffers, functors, and the call of a template. */
+/* functor.c - what all kernels of anchors share: buffer pointers, functors, and the call of a template. */
 #include "policy/planner/print/print.h"
 
 #include <string.h>
 
-/* text with @ replaced by the name of the kernel whose code runs */
+/* The text with each @ replaced by the name of the kernel whose code runs. */
 static const char *with_name(struct pl *pl, const struct kern *k, const char *text)
 {
 	const char *name = k->shared ? k->shared->name : k->name;
@@ -116,7 +116,7 @@ const char *pl_axis(struct pl *pl, const struct kern *k, int d, const char *name
 
 const char *pl_var_or(const struct ix *x, const char *name) { return ix_as_var(x) ? ix_as_var(x)->name : name; }
 
-/* "const float *", as pointers to argument i. */
+/* The pointer type of argument i, as "const float *". */
 static const char *pointer(struct pl *pl, const struct kern *k, int i)
 {
 	int out = 0;
@@ -186,7 +186,7 @@ const char *pl_cuda_params(struct pl *pl, struct kern *k)
 	return s;
 }
 
-/* "int b, int row" as "b, row". */
+/* The names of parameters: "b, row" of "int b, int row". */
 static const char *arguments(struct pl *pl, const char *params)
 {
 	struct ww_str s = pl_text(pl);
@@ -205,7 +205,8 @@ static const char *arguments(struct pl *pl, const char *params)
 	return s.p;
 }
 
-/* store() with what it reads given; and fetch(), which reads that: ww::ahead (vec.cuh) says what for. */
+/* The functor's two steps: fetch() loads what store() reads, so that loads start before acc is complete (ww::ahead in
+ * vec.cuh). */
 static const char *in_two(struct pl *pl, const struct kern *k, const char *params, const char *decl)
 {
 	const struct loop *l = k->loop;

@@ -1,6 +1,5 @@
-/* number.c - C text of one number: its types, literals, conversions, and the operations of ops.def.
- *
- * Nothing here knows where a value is computed; expr.c does. */
+/* number.c - C text of scalars: types, literals, conversions, and the operations of ops.def.  expr.c decides where they
+ * are computed. */
 #include "policy/planner/print/number.h"
 
 #include <math.h>
@@ -77,7 +76,7 @@ const char *pl_cast_text(struct pl *pl, const char *t, int from, int to)
 	if (!strcmp(pl_acc_type(from), pl_acc_type(to)) && !(pl_is_int(to) && to != WW_I64 && to != from))
 		return t;
 	if (to == WW_I32 && pl_is_float(from) &&
-		pl->target == WW_TARGET_CUDA) /* by way of 64 bits it takes four times as long */
+		pl->target == WW_TARGET_CUDA) /* the conversion to 64 bits takes four times as long */
 		return pl_fmt(pl, "(long long)(int)(%s)", t);
 	if (pl_is_int(to) && to != WW_I64) /* wrap as the narrow type does */
 		return pl_fmt(pl, "(long long)(%s)(%s%s)", pl_ctype(to, pl->target), pl_is_float(from) ? "long long)(" : "", t);

@@ -1,12 +1,12 @@
-/* plan.c - plan.c around the launches that the target's emitter wrote.
+/* plan.c - writes the solution's plan.c around the launches that the target's emitter wrote.
  *
- * plan.c names its tensors with their types and sizes (recipe/tensors.h), which are checked, defines the sizes for the
- * kernels, takes scratch, and adds the nodes in order. */
+ * plan.c declares its tensors with types and sizes, which are checked (recipe/tensors.h), defines the sizes for the
+ * kernels, takes scratch memory, and adds the nodes in order. */
 #include "policy/planner/print/print.h"
 
 #include <string.h>
 
-/* The sizes of a tensor, as further arguments. */
+/* The sizes of a tensor as further arguments of WW_PARAM or WW_OUTPUT. */
 static const char *sizes(struct pl *pl, const struct buf *b)
 {
 	struct ww_str s = pl_text(pl);
@@ -16,7 +16,7 @@ static const char *sizes(struct pl *pl, const struct buf *b)
 	return s.p;
 }
 
-/* A tensor that is not contiguous: declared, its layout and sizes checked one by one. */
+/* Declare a tensor that is not contiguous, with checks of its type and sizes. */
 static void print_strided(struct pl *pl, struct ww_str *s, const struct buf *b)
 {
 	int64_t c;
@@ -34,14 +34,14 @@ static void print_strided(struct pl *pl, struct ww_str *s, const struct buf *b)
 			ww_str_addf(s, "\tWW_EQUAL(%s->size[%d], %s);\n", b->name, d, ix_text(pl, b->size[d]));
 }
 
-/* Below the sizes that they are given in. */
+/* Checks of its strides, which follow the definitions of the sizes that they refer to. */
 static void print_strides(struct pl *pl, struct ww_str *s, const struct buf *b)
 {
 	for (int d = 0; d < b->rank; d++)
 		ww_str_addf(s, "\tWW_EQUAL(%s->stride[%d], %s);\n", b->name, d, ix_text(pl, b->stride[d]));
 }
 
-/* Inputs come before the sizes, which the others may have. */
+/* Inputs are declared before the sizes, which they define; parameters and outputs after them. */
 static void print_tensor(struct pl *pl, struct ww_str *s, const struct buf *b)
 {
 	int64_t c;
@@ -59,7 +59,7 @@ static void print_tensor(struct pl *pl, struct ww_str *s, const struct buf *b)
 			ww_str_addf(s, "\tWW_EQUAL(%s->size[%d], %s);\n", b->name, d, ix_text(pl, b->size[d]));
 }
 
-/* Kernels count in int where every buffer has less than 2^31 elements. */
+/* Kernels index by int if every buffer has less than 2^31 elements. */
 static void index_width(struct pl *pl, struct ww_str *s)
 {
 	ww_str_adds(s, "\tlong long longest = 0;\n");

@@ -1,4 +1,4 @@
-/* print.c - the two files of a solution. */
+/* print.c - writes the two files of a solution: kernels.cu (or .c) and plan.c. */
 #include "policy/planner/print/print.h"
 
 void pl_print(struct pl *pl)
