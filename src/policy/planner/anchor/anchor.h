@@ -2,8 +2,8 @@
  * sort, RNN).
  *
  * An anchor names what it computes and its operands; the grouping decides where its result is stored and what is fused
- * behind it.  Operands must be readable by strides: a value that is a view of a buffer with affine indices is passed as
- * it is (transposes and head splits cost nothing), anything else is stored first.
+ * behind it.  Operands must be readable by strides: a view of a buffer with affine indices is passed without a copy
+ * (transposes and head splits cost nothing), anything else is stored first.
  *
  * A kind of anchor is one file of this folder.  It holds the function that lowering calls (where no template fits, the
  * same function is built from views and reductions) and one row of struct anchor_ops.  To add a kind: a member of enum
@@ -21,9 +21,9 @@ struct kern;
 enum anchor_kind { S_GEMM, S_CONV, S_ATTN, S_SCAN, S_SORT, S_RNN, S_TURN, S_COUNT };
 enum pl_cell { CELL_TANH, CELL_RELU, CELL_GRU, CELL_LSTM }; /* numbered as in <ww/rnn.cuh> and <ww/cpu/rnn.h> */
 
-/* A strided operand of an anchor: element (idx) lies at base + sum idx*stride of a buffer. */
+/* A strided operand of an anchor: element idx lies at offset + sum of idx[d] * stride[d], in elements of buf. */
 struct operand {
-	struct val *val; /* what it is; stored by the time the anchor runs */
+	struct val *val; /* the value; stored before the anchor runs */
 	struct buf *buf;
 	int rank;
 	const struct ix *size[PL_MAX_RANK], *offset, *stride[PL_MAX_RANK];
@@ -32,25 +32,25 @@ struct operand {
 struct anchor {
 	enum anchor_kind kind;
 	int id;
-	const char *node, *what;
+	const char *node, *what; /* the graph node; the operation's name in titles and messages: "gemm" */
 	struct operand in[5];
 	int n_in;
 	struct val *out;
-	union {              /* by kind; numbers only, since share.c compares bytes */
+	union {              /* by kind; numbers only and no pointers, since share.c compares bytes */
 		struct {         /* out (batch..., m, n) = a (batch..., m, k) b (batch..., k, n) */
 			int n_batch; /* leading dimensions */
 		} gemm;
 		struct { /* x (n, c, space...), w (k, c / groups, space...), transposed: (c, k / groups, space...) */
 			int nd, transposed, groups;
-			int library_only; /* no template of ours computes it */
+			int library_only; /* no template of the cookbook computes it */
 			int pytorch_last; /* PyTorch runs it channels-last, as its input is stored */
 			int last;         /* the library computes it, with operands and result channels-last */
 			int64_t stride[3], pad[3], dil[3], opad[3];
 		} conv;
-		struct { /* q, k, v: (batch, heads, length, width), or without heads; what becomes of scores */
+		struct { /* q, k, v: (batch, heads, length, width), or without heads; in[3]: expression of a score */
 			int causal;
 			int group; /* grouped-query attention: neighbouring heads of q that share one head of k and v */
-			int tiles; /* the fp32 template of tiles fits as well (cuda: heads 64 or 128 wide) */
+			int tiles; /* ww::attention fits as well (fp32; cuda: heads 64 or 128 wide) */
 			double scale;
 		} attn;
 		struct { /* sums or products along one dimension */
@@ -61,12 +61,12 @@ struct anchor {
 			int dim, descending;
 			int64_t first;
 		} sort;
-		struct { /* gx, w, h0, bias where it has one, c0 of LSTM */
+		struct { /* in[]: gx, w, h0, the bias if has_bias, c0 if LSTM (pl_rnn()) */
 			enum pl_cell cell;
 			int has_bias, reverse;
 		} rnn;
 	};
-	int consumers; /* roots that read it */
+	int consumers; /* number of stored values that read it */
 	int scheduled;
 };
 
@@ -75,14 +75,14 @@ struct anchor {
 enum { FUSES_READER = 1, FUSES_OPERAND = 2, FUSES_MASK = 4 };
 
 struct anchor_ops {
-	const char *header;     /* of the cookbook: <ww/HEADER.cuh>, <ww/recipe/HEADER.h> */
+	const char *header;     /* HEADER of the cookbook's <ww/HEADER.cuh> and <ww/recipe/HEADER.h> */
 	const char *by_library; /* cuda: plural name for messages, where a library computes them too; else NULL */
 	int library_tf32;       /* that library uses TF32 unless LIBRARY_FP32 is asked for */
 	int stores_fp32;        /* a result of 16 bits that its operator does not return may be stored as fp32 */
-	/* FUSES_READER: the expression of what reads its result at its own index; FUSES_OPERAND: those of its operands;
-	 * FUSES_MASK: those of operands behind the third, whose last axis is not the result's */
+	/* Which expressions become a part of its kernel.  FUSES_READER: of a value that reads the result at its own index;
+	 * FUSES_OPERAND: of its operands; FUSES_MASK: of operands after the third, whose last axis is not the result's. */
 	int fuses;
-	/* Can the template read operand `which` by the strides that o has now?  Not asked for what is fused. */
+	/* Can the template read operand `which` by the strides of o?  Not called for fused operands. */
 	int (*fits)(struct pl *pl, const struct anchor *s, int which, const struct operand *o);
 	/* Are the operands among the kernel's own buffers, as those of its expressions are?  NULL: no. */
 	int (*reads_operands)(struct pl *pl, const struct kern *k);
@@ -98,17 +98,19 @@ extern const struct anchor_ops *const pl_anchor_ops[S_COUNT];
 
 struct anchor *pl_anchor(struct pl *pl, struct gnode *n, enum anchor_kind kind, const char *what);
 void pl_anchor_operand(struct anchor *s, struct val *v);
-/* v with its operations with constants moved below the views: the stored value then has its source's layout and is read
- * by strides (queries that are scaled after the split into heads: the scaling is fused into the end of their GEMM). */
+/* v with operations by constants moved from above its views to below them: op(view(x)) becomes view(op(x)).  The stored
+ * value then has x's layout and is read by strides (queries that are scaled after the split into heads: the scaling is
+ * fused into their GEMM). */
 struct val *pl_constants_below(struct pl *pl, struct val *v);
-/* Is the expression of operand `which` a part of the anchor's kernel? */
+/* Is the expression of operand `which` fused into the anchor's kernel? */
 int pl_fuses_operand(const struct anchor *s, int which);
-/* The operand's index where the result's is at[]; last: the index of the axis that only the operand has. */
+/* idx[]: the operand's index that belongs to index at[] of the result; last: the index along the axis that only the
+ * operand has. */
 void pl_operand_place(
 	const struct anchor *s, int which, const struct ix *const *at, const struct ix *last, const struct ix **idx);
 /* The value that the anchor computes. */
 struct val *pl_anchor_out(struct pl *pl, struct anchor *s, int dt, int rank, const struct ix *const *size);
-/* For ops->fits: no gaps between the elements. */
+/* For ops->fits: is the operand contiguous? */
 int pl_operand_contiguous(struct pl *pl, const struct operand *o);
 
 /* ---- What lowering calls ----------------------------------------------------------------------------------------- */
@@ -118,36 +120,35 @@ struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b
 struct val *pl_gemm_to(struct pl *pl, struct gnode *n, struct val *a, struct val *b, int out);
 struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
 	const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups);
-/* A channels-last copy of x, a contiguous input or parameter. */
+/* x, a contiguous input or parameter, copied to channels-last. */
 struct val *pl_turn(struct pl *pl, struct gnode *n, struct val *x);
-/* x (n, c, space...) for a rule that reads elements more than once, or next to elements of other tensors: channels-last
- * where the convolution that computes it is. */
+/* x (n, c, space...) for a rule that reads elements several times, or together with elements of other tensors: stored
+ * channels-last if it is computed from a channels-last convolution; else x. */
 struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x);
 /* Does a convolution with k filters run faster channels-last?  cuDNN pads channels to 16 bytes, except the few of an
  * image. */
 int pl_gains_last(const struct anchor *s, const struct ix *k);
-/* Multiply-adds of a convolution, and those of one channel for an element; a transposed one skips what its strides
- * skip. */
+/* Multiply-adds of a convolution; *taps: those of one input channel for an element of the result.  A transposed
+ * convolution skips positions between its strides. */
 double pl_conv_work(const struct anchor *s, double *taps);
-/* Before a reduction of x over `mask`: where that leaves the channels, results of channels-last convolutions that it
- * reads stay as they are instead of being turned. */
+/* Call before a reduction of x over the dimensions `mask`: if it keeps the channels, results of channels-last
+ * convolutions that x reads stay channels-last and are not copied to contiguous. */
 void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask);
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 	int causal, double scale);
-/* The product of weights and v as attention, where the weights are the softmax of an expression of a GEMM's elements;
- * NULL: they are not. */
+/* weights v as attention, if the weights are the softmax of a pointwise expression of a GEMM; else NULL. */
 struct val *pl_attention_of(struct pl *pl, struct gnode *n, struct val *weights, struct val *v);
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
-/* Does a template sort rows of x along dim, of their type and length? */
+/* Is there a template that sorts rows of x along dim, of that type and length? */
 int pl_sorts(const struct pl *pl, const struct val *x, int dim);
 /* The source indices, as floats, of elements first to first + count - 1 of each sorted row. */
 struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, int dim, const struct ix *first,
 	const struct ix *count, int descending);
-/* The time of all steps of a recurrent layer, us: of this anchor on cuda, and of cuDNN's kernels. */
+/* Estimated microseconds of all steps of a recurrent layer on cuda: of this anchor, and of cuDNN's kernels. */
 double pl_rnn_us(const struct pl *pl, enum pl_cell cell, double steps, double batch, double hidden);
 double pl_cudnn_rnn_us(enum pl_cell cell, double steps, double batch, double hidden);
-/* All steps of a recurrent layer: (steps, batch, hidden); LSTM appends one step, which holds the cells after the last
- * one.  gx is (steps, batch, gates * hidden), w (gates * hidden, hidden), bias (may be NULL) is added to the product
- * with the state, h0 and c0 (LSTM) are (batch, hidden). */
+/* All steps of a recurrent layer: (steps, batch, hidden); LSTM appends one step, which holds the cell states after the
+ * last step.  gx is (steps, batch, gates * hidden), w (gates * hidden, hidden), bias (may be NULL) is added to the
+ * product with the state, h0 and c0 (LSTM) are (batch, hidden). */
 struct val *pl_rnn(struct pl *pl, struct gnode *n, enum pl_cell cell, int reverse, struct val *gx, struct val *w,
 	struct val *bias, struct val *h0, struct val *c0);

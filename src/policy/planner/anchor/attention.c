@@ -15,8 +15,7 @@ static struct val *by_products(struct pl *pl, struct gnode *n, struct val *q, st
 
 	for (int i = 0; i < r; i++)
 		perm[i] = i == r - 1 ? r - 2 : i == r - 2 ? r - 1 : i;
-	/* fp32 up to the weights, as PyTorch's kernels have it: a product of 16 bits may be too large before it is scaled
-	 */
+	/* scores stay fp32, as in PyTorch's kernels: in 16 bits they may overflow before they are scaled */
 	s = pl_gemm_to(pl, n, q, pl_permute(pl, k, perm), q->dt == WW_F64 ? WW_F64 : WW_F32);
 	s = pl_op2(pl, OP_MUL, s, pl_constf(pl, s->dt, scale));
 	if (causal)
@@ -36,7 +35,7 @@ enum { MASK = 3 };        /* the operand that maps scores (a mask, a bias): an e
 
 static int is_wide(int64_t d) { return d == 64 || d == 128; }
 
-/* Can the template of 64 and 128 columns, which splits fp32 by launches of its own, compute it? */
+/* Can ww::attention compute it, whose heads are 64 or 128 wide and whose fp32 operands are split by extra launches? */
 static int fits_tiles(const struct pl *pl, const struct val *q, const struct val *k, const struct val *v, int masked,
 	int causal, int64_t group)
 {
@@ -65,8 +64,8 @@ static struct ww_attention_size size_of(const struct pl *pl, const struct val *q
 		.sms = pl->dev.sm_count ? pl->dev.sm_count : 132 };
 }
 
-/* Microseconds of an H200: seven launches that split operands, and products with the rate of gemm3 (560 where 538 were
- * measured, bench/results/cookbook-cuda.md). */
+/* Estimated microseconds of ww::attention on an H200: seven launches that split operands, and products at the rate of
+ * gemm3 (560 estimated where 538 were measured, bench/results/cookbook-cuda.md). */
 static double tiles_us(const struct ww_attention_size *s)
 {
 	double rows = ceil((double)s->t_q / 128), w = (double)(s->width + s->width_v), heads = (double)s->batch;
@@ -77,7 +76,7 @@ static double tiles_us(const struct ww_attention_size *s)
 		ceil(heads * rows / (double)s->sms) * (2 + 128 * tiles * w * (s->causal ? .6 : 1) / 850e3);
 }
 
-/* Two products, the weights between them written and read. */
+/* Estimated microseconds of two products and a softmax, which write and read the scores. */
 static double products_us(const struct ww_attention_size *s)
 {
 	double scores = (double)s->batch * (double)s->t_q * (double)s->t_k;
@@ -115,7 +114,7 @@ static int fits_mma(const struct pl *pl, const struct val *q, const struct val *
 		ix_num(k->size[r - 2]) == ix_num(v->size[r - 2]);
 }
 
-/* Does x depend on its head (axis 1) by the quotient by `group` alone? */
+/* Does x depend on its head (axis 1) only through head / group? */
 static int shares_heads(struct pl *pl, const struct val *x, int64_t group)
 {
 	const struct ix *idx[PL_MAX_RANK], *sub[PL_MAX_RANK], *size = ix_const(pl, group);
@@ -136,7 +135,7 @@ static int shares_heads(struct pl *pl, const struct val *x, int64_t group)
 	return 1;
 }
 
-/* How many neighbouring heads of q read the same k and v (grouped queries): the most that hold for both. */
+/* Grouped-query attention: the largest number of adjacent heads of q that share a head of k and v. */
 static int64_t group_of(struct pl *pl, const struct val *k, const struct val *v)
 {
 	int64_t heads = k->rank == 4 ? ix_num(k->size[1]) : 1;
@@ -147,7 +146,7 @@ static int64_t group_of(struct pl *pl, const struct val *k, const struct val *v)
 	return 1;
 }
 
-/* One head of each group. */
+/* x (batch, heads, ...) with one head for each group. */
 static struct val *one_of_group(struct pl *pl, struct val *x, int64_t group)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
@@ -162,7 +161,7 @@ static struct val *one_of_group(struct pl *pl, struct val *x, int64_t group)
 	return pl_view(pl, x, x->rank, size, map);
 }
 
-/* A score, in expressions of the functor. */
+/* The value that stands for a score in the functor's expression. */
 static struct val *score(struct pl *pl, int dt)
 {
 	struct val *v = pl_constf(pl, dt, NAN);
@@ -171,7 +170,7 @@ static struct val *score(struct pl *pl, int dt)
 	return v;
 }
 
-/* The expression of a score under `mask`. */
+/* The functor's expression of a score with `mask` applied. */
 static struct val *masked(struct pl *pl, struct val *mask, const struct val *q, const struct val *k)
 {
 	const struct ix *size[PL_MAX_RANK];
@@ -243,9 +242,11 @@ struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct v
 	return attention(pl, n, q, k, v, mask ? masked(pl, mask, q, k) : NULL, causal, scale, group, tiles);
 }
 
-/* ---- Written as products ----------------------------------------------------------------------------------------- */
+/* ---- Attention written as two products
+ * ----------------------------------------------------------------------------------------- */
 
-/* The softmax of an expression of scores: the GEMM that computes them, their scale, and that expression. */
+/* What in_terms_of_score() finds in a softmax's operand: the GEMM that computes the scores, and the factor they have.
+ */
 struct written {
 	struct val *product;
 	double scale;
@@ -260,7 +261,7 @@ static struct val *product_of(struct val *v)
 		: NULL;
 }
 
-/* Does v need an anchor's result, or a sum? */
+/* Does v read an anchor's result or a reduction, which the functor cannot compute? */
 static int needs_more(const struct val *v)
 {
 	if (v->root || v->kind == V_BUF)
@@ -273,7 +274,7 @@ static int needs_more(const struct val *v)
 	return 0;
 }
 
-/* Factors of a product's result are the scale. */
+/* Is v a GEMM's result times constants?  *scale: their product. */
 static int is_scaled(struct written *w, struct val *v, double *scale)
 {
 	int by_const = v->kind == V_OP && v->n_arg == 2 && v->arg[1]->kind == V_CONST && !v->root;
@@ -291,7 +292,7 @@ static int is_scaled(struct written *w, struct val *v, double *scale)
 	return 1;
 }
 
-/* v with the score in place of the product. */
+/* v with the scaled product replaced by score(); sets w->failed if that is not possible. */
 static struct val *in_terms_of_score(struct pl *pl, struct written *w, struct val *v)
 {
 	struct val *before = w->product, *r;
@@ -340,7 +341,7 @@ struct val *pl_attention_of(struct pl *pl, struct gnode *n, struct val *weights,
 	return attention(pl, n, q, k, v, becomes->given ? NULL : becomes, 0, w.scale, group, 0);
 }
 
-/* What the tensor maps' splitting needs: contiguous along the width. */
+/* ww::attention needs operands that are contiguous along the width, with aligned rows on cuda. */
 static int is_along_width(const struct pl *pl, const struct operand *o)
 {
 	int aligned = ix_num(o->offset) % 4 == 0;
@@ -365,7 +366,7 @@ static int fits(struct pl *pl, const struct anchor *s, int which, const struct o
 
 /* ---- Schedule ---------------------------------------------------------------------------------------------------- */
 
-/* At the sizes at hand. */
+/* The form that is estimated to be the fastest at the traced sizes. */
 static enum form best_form(struct pl *pl, const struct kern *k)
 {
 	const struct anchor *s = k->anchor;

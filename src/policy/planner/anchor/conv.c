@@ -115,7 +115,7 @@ static int large_buffer(const struct val *x)
 	return x->kind == V_BUF && x->root->contiguous && plane >= 32 && ix_num(x->size[1]) >= 8;
 }
 
-/* x stored channels-last, for every rule that reads it from now on. */
+/* Store x channels-last; rules that read it from now on read that copy. */
 static struct val *channels_last(struct pl *pl, struct gnode *n, struct val *x)
 {
 	struct val *v;
@@ -138,7 +138,7 @@ static struct val *channels_last(struct pl *pl, struct gnode *n, struct val *x)
 	return v;
 }
 
-/* Is x computed from the result of a channels-last convolution, or stored so?  It looks at `left` values at most. */
+/* Is x stored channels-last, or computed from a channels-last convolution?  Looks at *left values at most. */
 static int from_last(const struct val *x, int *left)
 {
 	if (x->last || (x->kind == V_ANCHOR && x->anchor->kind == S_CONV && x->anchor->conv.last))
@@ -176,8 +176,8 @@ void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask)
 		keep_last(x, &left);
 }
 
-/* The filter is as large as what it slides over, so each image gives one pixel (a squeeze-excite's 1 x 1 behind its
- * average): rows of images times rows of filters.  A vector of pixels would have one lane of use. */
+/* cpu: is the filter as large as the image (a squeeze-excite's 1 x 1 after the average)?  Then each image gives one
+ * pixel, and the convolution is a matrix product; a vector of pixels would use one lane. */
 static int is_product(const struct pl *pl, const struct anchor *s, const struct ix *const *out)
 {
 	for (int e = 0; e < s->conv.nd; e++)
@@ -265,7 +265,7 @@ static int fits(struct pl *pl, const struct anchor *s, int which, const struct o
 	return 1;
 }
 
-/* Of 16 bits on the cpu: our template sums in fp32, so a bias is added before the sum is rounded. */
+/* On the cpu the template calls the functor with the fp32 sum, so a bias is added before it is rounded to 16 bits. */
 static int ends_free(struct pl *pl, const struct anchor *s)
 {
 	(void)s;
@@ -274,7 +274,8 @@ static int ends_free(struct pl *pl, const struct anchor *s)
 
 /* ---- Schedule ---------------------------------------------------------------------------------------------------- */
 
-/* ww::conv_direct; ww::conv_tc; by the library channels-last, then what follows in the same order, or turned */
+/* ww::conv_direct; ww::conv_tc; the library channels-last, whose reader keeps that layout (LAST) or transposes (TURNED)
+ */
 enum form { DIRECT, TENSOR_CORES, LAST, TURNED };
 
 static int fits_tensor_cores(const struct pl *pl, const struct anchor *sp)
@@ -300,10 +301,11 @@ static double filled(const struct ix *size, int64_t tile)
 	return (double)n / (double)((n + tile - 1) / tile * tile);
 }
 
-/* The first version.  On an H200 our tensor-core template beat the library (1.05 to 2.7 times) where there was work for
- * its packing and its tiles of 64 input and 128 output channels were filled to 0.4, dilated and with something fused
- * behind to 0.25.  Transposed ones filled to 0.5 lost (0.7), as did a dilated one alone (0.77); exceptions the search
- * finds.  A thread a pixel won for depthwise ones and transposed ones in groups (2 to 30 times). */
+/* Does the first version use the library?  Measured on an H200: the tensor-core template beat the library (1.05 to 2.7
+ * times) if the work pays for its packing and its tiles of 64 input and 128 output channels are filled to 0.4, or to
+ * 0.25 if dilated and with a fused reader.  Transposed convolutions filled to 0.5 lost (0.7), as did a dilated one with
+ * nothing fused (0.77).  conv_direct won for depthwise and for transposed grouped ones (2 to 30 times).  The search
+ * tries both. */
 static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs *kn, int bare)
 {
 	double taps, work = pl_conv_work(sp, &taps), least = 0.4;
@@ -321,7 +323,8 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 		filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least;
 }
 
-/* Who reads the result channels-last gets neighbouring channels of a pixel, others neighbouring pixels of a channel. */
+/* The functor gets adjacent channels of a pixel if the result is stored channels-last, else adjacent pixels of a
+ * channel. */
 static void build_last(struct pl *pl, struct kern *k)
 {
 	const struct anchor *sp = k->anchor;
@@ -382,7 +385,7 @@ static const char *numbers(struct pl *pl, const int64_t *v, int nd)
 	return s;
 }
 
-/* What the recipes of both targets have in common; {math} and {choice} in front are cuda's. */
+/* The fields that the recipes of both targets have; `lead` and `choice`: further fields of cuda. */
 static const char *geometry(struct pl *pl, const struct anchor *sp, const char *lead, const char *choice)
 {
 	int nd = sp->conv.nd;
@@ -423,7 +426,7 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 static const struct knob_row cuda_knobs[] = { { KNOB(conv.bn), "bn", { 256, 128 } },
 	{ KNOB(conv.tw), "tw", { 16, 32, 8, 64 } }, { KNOB(choice), "algorithm", { 1, 2, 4, 3 } }, { 0 } };
 
-/* The library node that writes to buffer `y` of plan.c. */
+/* The statement of plan.c that has the library write to buffer `y`. */
 static const char *node(struct pl *pl, const struct kern *k, const char *y)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
@@ -438,7 +441,7 @@ static const char *node(struct pl *pl, const struct kern *k, const char *y)
 		y);
 }
 
-/* The last two dimensions, and a third in front of them in fields of its own. */
+/* The fields of struct ww_conv2d: of the last two dimensions, and of a third before them. */
 static const char *geometry2(struct pl *pl, const struct anchor *sp)
 {
 	static const int64_t none[] = { 0 }, one[] = { 1 };

@@ -1,4 +1,4 @@
-/* gemm.c - products of matrices. */
+/* gemm.c - matrix products. */
 #include "policy/planner/lower/lower.h"
 #include "policy/planner/print/print.h"
 
@@ -21,8 +21,8 @@ static struct val *by_reduction(struct pl *pl, struct val *a, struct val *b)
 	return pl_reduce(pl, RED_SUM, pl_op2(pl, OP_MUL, a, b), 1u << r, 0);
 }
 
-/* So few multiply-adds that a warp for each result ends long before a tile's loop over k (on an H200 4 x 90 x 512 takes
- * such a loop 66 us).  Up to 64 terms are computed again by each reader, so the tile is for them. */
+/* Is the product so small that a warp for each element is faster than a tile's loop over k (66 us for 4 x 90 x 512 on
+ * an H200)?  Not for k up to 64: such a reduction would be fused and computed again by each reader. */
 static int is_small(const struct pl *pl, const struct val *a, const struct ix *n)
 {
 	return pl->target == WW_TARGET_CUDA && a->dt == WW_F32 && !pl_all_plain(pl) && ix_num(a->size[a->rank - 1]) > 64 &&
@@ -73,7 +73,7 @@ struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b
 
 static const struct ix *inner(const struct anchor *s) { return s->in[0].size[s->gemm.n_batch + 1]; }
 
-/* The batch axes from..to-1 of an operand have one stride. */
+/* Can the batch axes from..to-1 of an operand be traversed by one stride? */
 static int one_stride(const struct operand *o, int from, int to)
 {
 	for (int d = from; d + 1 < to; d++)
@@ -91,10 +91,10 @@ static const struct ix *stride_of(struct pl *pl, const struct anchor *sp, int wh
 	return d < 0 ? ix_const(pl, 0) : sp->in[which].stride[d];
 }
 
-/* Of the operands; the result may have more bits. */
+/* The type of the operands; the result's type may be wider. */
 static int in_dt(const struct anchor *sp) { return sp->in[0].val->dt; }
 
-/* What 16-bit tensor maps need of an operand along k. */
+/* Are the strides and the offset of a 16-bit operand aligned to 16 bytes, as tensor maps need? */
 static int is_aligned(const struct anchor *sp, int which)
 {
 	const struct operand *o = &sp->in[which];
@@ -103,7 +103,7 @@ static int is_aligned(const struct anchor *sp, int which)
 	return !(ix_num(o->stride[nb + which]) % 8 || ix_num(o->offset) % 8 || (nb && ix_num(o->stride[nb - 1]) % 8));
 }
 
-/* Both operands along k without gaps: gemm16 reads them, or copies of them with aligned rows. */
+/* Are both operands contiguous along k, so that gemm16 reads them or copies of them with aligned rows? */
 static int fits_gemm16(const struct anchor *sp)
 {
 	int nb = sp->gemm.n_batch;
@@ -111,7 +111,7 @@ static int fits_gemm16(const struct anchor *sp)
 	return ix_is(sp->in[0].stride[nb + 1], 1) && ix_is(sp->in[1].stride[nb], 1);
 }
 
-/* Rows of an operand do not overlap, and all batches have one stride. */
+/* Can the library read the operands: rows do not overlap, and one stride leads from batch to batch? */
 static int fits_library(const struct anchor *sp)
 {
 	int r = sp->gemm.n_batch + 2;
@@ -127,9 +127,9 @@ static int fits_library(const struct anchor *sp)
 	return 1;
 }
 
-/* Microseconds of an H200, by form: what a launch costs, the bytes that the launches ahead move, and the multiply-adds,
- * in tiles of which the last wave may be short (bench/results/products.md: fitted to what was measured).  Only their
- * order matters. */
+/* Estimated microseconds on an H200, by form: launches, bytes that launches ahead of the product move, and
+ * multiply-adds in waves of tiles (fitted to the measurements of bench/results/products.md).  Only the order of the
+ * forms matters. */
 struct estimate {
 	double m, n, k, batch, sms;
 };
@@ -148,11 +148,11 @@ static double moved_us(double bytes) { return bytes / 3e6; }
 /* Multiply-adds a microsecond and SM of gemm3 and gemm16. */
 static double rate(int half) { return half ? 2.2e6 : 850e3; }
 
-/* K of gemm3, which takes 32 at a time. */
+/* k, rounded up to gemm3's steps of 32. */
 static double in_steps(const struct estimate *e) { return 32 * ceil(e->k / 32); }
 
-/* Products in tiles of 128 x cols: a start and an end, which scales make longer, and the multiply-adds.  3 us of a
- * tile of gemm3: with 4 it lost to the library and to gemm_mma where it is faster (bench/results/products.md). */
+/* Tiles of 128 x cols: a start and an end (longer for gemm3, which has scales), and the multiply-adds.  gemm3's is 3
+ * us: with 4, forms were chosen that are slower than gemm3 (bench/results/products.md). */
 static double tiled_us(const struct estimate *e, double cols, int half)
 {
 	double tiles = ceil(e->m / 128) * ceil(e->n / cols) * e->batch;
@@ -160,7 +160,7 @@ static double tiled_us(const struct estimate *e, double cols, int half)
 	return ceil(tiles / e->sms) * cols * ((half ? 2. : 3.) / 128 + 128 * (half ? e->k : in_steps(e)) / rate(half));
 }
 
-/* Columns of a tile of gemm3 or gemm16: those of which all tiles take least, the widest of equals. */
+/* The width of gemm3's or gemm16's tiles with the least time; of about equal ones the widest. */
 static int best_bn(const struct estimate *e, int half)
 {
 	static const int widths[2][5] = { { 192, 128, 64 }, { 256, 192, 128, 64 } };
@@ -178,7 +178,8 @@ static int best_bn(const struct estimate *e, int half)
 	return best;
 }
 
-/* Products of more than 32 rows and columns that read operand `which` too, at the same strides: it is split once. */
+/* The number of products, of more than 32 rows and columns, that read operand `which` by the same strides: they share
+ * the cost of splitting it. */
 static int readers(const struct pl *pl, const struct anchor *sp, int which)
 {
 	const struct operand *o = &sp->in[which];
@@ -197,8 +198,8 @@ static int readers(const struct pl *pl, const struct anchor *sp, int which)
 	return n ? n : 1;
 }
 
-/* Operands that do not lie along k take one launch more.  Where columns are odd, 0.26 us more for each MB of the
- * result. */
+/* gemm3.  An operand that is not contiguous along k takes one launch more; an odd number of columns 0.26 us more for
+ * each MB of the result.  along: take operands as contiguous along k. */
 static double split_us(const struct pl *pl, const struct anchor *sp, const struct estimate *e, int along)
 {
 	double us = LAUNCH_US + tiled_us(e, best_bn(e, 0), 0);
@@ -219,7 +220,7 @@ static double half_us(const struct estimate *e)
 	return LAUNCH_US + fmax(tiled_us(e, best_bn(e, 1), 1), bytes / 4.2e6);
 }
 
-/* What it takes to copy those operands of gemm16 to aligned rows that are not. */
+/* The copies of gemm16's operands whose rows are not aligned. */
 static double padding_us(const struct anchor *sp, const struct estimate *e)
 {
 	double us = 0;
@@ -230,7 +231,7 @@ static double padding_us(const struct anchor *sp, const struct estimate *e)
 	return us;
 }
 
-/* Elements of one copy of gemm_mma, as ww_mma_vector() of the recipe has it. */
+/* Elements that gemm_mma copies by one instruction, as ww_mma_vector() of the recipe. */
 static int vector_of(const struct anchor *sp, int which)
 {
 	const struct operand *o = &sp->in[which];
@@ -244,7 +245,7 @@ static int vector_of(const struct anchor *sp, int which)
 	return v;
 }
 
-/* aligned: before the operands' strides are known, they count as such. */
+/* aligned: count the operands as aligned, since their strides are not known yet. */
 static double mma_us(const struct anchor *sp, const struct estimate *e, int aligned)
 {
 	int whole = 16 / pl_itemsize(in_dt(sp));
@@ -260,18 +261,18 @@ static double mma_us(const struct anchor *sp, const struct estimate *e, int alig
 		.us;
 }
 
-/* The type of the library's result where others read it: fp32 where PyTorch rounds only after the bias is added,
- * which may cancel it. */
+/* The type of the library's result: fp32 if a reader follows after which PyTorch rounds (a bias, which may cancel it).
+ */
 static int library_dt(const struct anchor *sp)
 {
 	return pl_is_half(sp->out->dt) && !sp->out->result ? WW_F32 : sp->out->dt;
 }
 
-/* Rows or columns of cuBLAS's fp32 tiles: few cost as much as 38. */
+/* Rows or columns, rounded up to cuBLAS's fp32 tiles of 64; up to 32 cost as much as 38. */
 static double in_tiles(double n) { return n <= 32 ? 38 : 64 * ceil(n / 64); }
 
-/* fp32 on plain cores: a start of each tile worth 40 of K, and few tiles leave SMs idle, but that
- * a long K is parted. */
+/* fp32 without tensor cores: a tile's start costs as much as 40 of k; few tiles leave SMs idle, unless a long k is
+ * split. */
 static double plain_us(const struct estimate *e)
 {
 	double tiles = ceil(e->m / 64) * ceil(e->n / 64) * e->batch * fmax(1, floor(e->k / 4096));
@@ -280,8 +281,8 @@ static double plain_us(const struct estimate *e)
 	return (fmin(e->m, e->n) <= 32 ? 8 : 4.5) + us * fmin(1.8, fmax(1, e->sms / tiles));
 }
 
-/* 16 bits on tensor cores.  Rows that 16 bytes do not divide: steps of K follow each other; of an operand, a tenth of
- * the multiply-adds; of the result, half. */
+/* 16 bits on tensor cores.  If 16 bytes do not divide the rows of an operand, the rate is a tenth, of the result a
+ * half; and then the steps of k do not overlap. */
 static double tensor_us(const struct anchor *sp, const struct estimate *e)
 {
 	int read = vector_of(sp, 0) == 8 && vector_of(sp, 1) == 8, aligned = read && fmod(e->n, 8) == 0;
@@ -301,7 +302,7 @@ static double library_us(const struct anchor *sp, const struct estimate *e, int 
 		(bare ? 0 : LAUNCH_US + moved_us((out + pl_itemsize(sp->out->dt)) * result));
 }
 
-/* The form that takes least where nothing was asked for; *library: that would take less. */
+/* The form with the least time; *library: the library takes less. */
 static enum form best_form(struct pl *pl, const struct anchor *sp, int bare, int *library)
 {
 	struct estimate e = estimate(pl, sp);
@@ -322,8 +323,8 @@ static enum form best_form(struct pl *pl, const struct anchor *sp, int bare, int
 	return us == INFINITY ? ANY : mma < tiled ? MMA : half ? HALF : SPLIT;
 }
 
-/* Unit stride along a row or a column, and one stride over all batches; or two where gemm_mma reads them and takes less
- * than copies (heads come in pairs) and what reads those. */
+/* Unit stride along rows or columns, and one stride from batch to batch.  Two batch strides fit if gemm_mma, which
+ * reads them, takes less than copying both operands and the product of the copies. */
 static int fits(struct pl *pl, const struct anchor *s, int which, const struct operand *o)
 {
 	const struct ix *const *st = o->stride;
@@ -341,7 +342,7 @@ static int fits(struct pl *pl, const struct anchor *s, int which, const struct o
 			(in_dt(s) == WW_F32 ? split_us(pl, s, &e, 1) : half_us(&e));
 }
 
-/* Of 16 bits: our tiles, or none of the library. */
+/* Free if our tiles compute the product, not the library. */
 static int ends_free(struct pl *pl, const struct anchor *s)
 {
 	int library = 0;
@@ -354,8 +355,8 @@ static int ends_free(struct pl *pl, const struct anchor *s)
 
 static int is_nk(const struct anchor *sp) { return !ix_is(sp->in[1].stride[sp->gemm.n_batch + 1], 1); }
 
-/* cpu: so few rows that B is read once where it lies, with vectors along k, and not packed; each result then costs a
- * sum across lanes, which a short k does not pay for. */
+/* cpu: has A so few rows that B is not packed but read once in place, with vectors along k?  Each element then costs a
+ * sum across lanes, which does not pay for a short k. */
 static int is_thin(const struct anchor *sp, const struct knobs *kn)
 {
 	int64_t m = ix_num(sp->out->size[sp->gemm.n_batch]), k = ix_num(inner(sp)), most = in_dt(sp) == WW_F32 ? 32 : 64;
@@ -488,7 +489,7 @@ static const char *library_matrix(struct pl *pl, const struct anchor *sp, int wh
 		ix_text(pl, stride_of(pl, sp, which, nb - 1)));
 }
 
-/* The library node that writes to buffer `y` of plan.c. */
+/* The statement of plan.c that has the library write to buffer `y`. */
 static const char *node(struct pl *pl, const struct kern *k, const char *y, int dt)
 {
 	const struct anchor *sp = k->anchor;
@@ -504,8 +505,8 @@ static const char *node(struct pl *pl, const struct kern *k, const char *y, int 
 		library_matrix(pl, sp, 0), library_matrix(pl, sp, 1), y, pl_dtype_name(dt), n, m, n);
 }
 
-/* What `call` of the recipe makes of operand `which`, a struct `type`: once where an earlier product has the same
- * operand. */
+/* The variable of plan.c that holds operand `which` as prepared by the recipe's `call` (a struct `type`).  An earlier
+ * product's variable is used if it has the same operand. */
 static const char *prepared(struct pl *pl, struct kern *k, int which, const char *type, const char *call)
 {
 	const char *made = pl_fmt(pl, "%s, &(struct ww_matrix)%s", call, matrix(pl, k, which));
@@ -520,13 +521,13 @@ static const char *prepared(struct pl *pl, struct kern *k, int which, const char
 	return pl_fmt(pl, "half%d", i);
 }
 
-/* In two fp16 halves. */
+/* The operand, split into two fp16 halves. */
 static const char *halves(struct pl *pl, struct kern *k, int which)
 {
 	return prepared(pl, k, which, "ww_operand", "ww_recipe_split(p");
 }
 
-/* Of 16 bits: as it is, or a copy with aligned rows. */
+/* A 16-bit operand, or a copy of it with aligned rows. */
 static const char *aligned_matrix(struct pl *pl, struct kern *k, int which)
 {
 	if (is_aligned(k->anchor, which))
@@ -589,7 +590,7 @@ static void print_any(struct pl *pl, struct kern *k, struct ww_str *s)
 		ix_text(pl, k->loop->outer), pl_plan_args(pl, k, "\t"));
 }
 
-/* An operand of ww_recipe_gemm_mma: batches of two axes, the last one the inner. */
+/* An operand of ww_recipe_gemm_mma, which has two batch strides: outer and inner. */
 static const char *mma_operand(struct pl *pl, const struct kern *k, int which)
 {
 	const struct operand *o = &k->anchor->in[which];

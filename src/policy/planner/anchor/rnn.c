@@ -1,6 +1,6 @@
 /* rnn.c - all steps of a recurrent layer in one launch.
  *
- * No functors: the steps depend on each other's results as they are in memory. */
+ * No functors: each step reads the previous step's result from memory, so nothing can be fused. */
 #include "policy/planner/print/print.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 static const int gates[] = { 1, 1, 3, 4 };
 
 /* Fitted to six layers on an H200 (bench/results/coverage.md, fresh.md), hidden 32 to 2,048 and batches of 8 to 1,024:
- * a barrier, the staged state, and for each unit and four rows loads, sums across lanes and gates. */
+ * a barrier, loading the state, and for each unit and four rows loads, sums across lanes and gates. */
 double pl_rnn_us(const struct pl *pl, enum pl_cell cell, double steps, double batch, double hidden)
 {
 	double units = ceil(hidden / pl->dev.sm_count), padded = ceil(hidden / 4) * 16;
@@ -19,7 +19,7 @@ double pl_rnn_us(const struct pl *pl, enum pl_cell cell, double steps, double ba
 	return steps * (3 + batch * hidden * 4 / 20e3 + tasks * (1.75 + sums));
 }
 
-/* The same layers by cuDNN in PyTorch's default (TF32): launches, weights from memory, products. */
+/* Fitted to the same layers by cuDNN with PyTorch's default (TF32): launches, weights from memory, products. */
 double pl_cudnn_rnn_us(enum pl_cell cell, double steps, double batch, double hidden)
 {
 	double weights = gates[cell] * hidden * hidden;
@@ -47,7 +47,7 @@ struct val *pl_rnn(struct pl *pl, struct gnode *n, enum pl_cell cell, int revers
 	return pl_anchor_out(pl, s, gx->dt, 3, size);
 }
 
-/* gx at any strides of steps and rows. */
+/* gx may have any strides of steps and rows; the other operands are contiguous. */
 static int fits(struct pl *pl, const struct anchor *s, int which, const struct operand *o)
 {
 	(void)s;
@@ -65,7 +65,7 @@ static const char *name(const struct anchor *sp, int i)
 	return names[i == 3 && !sp->rnn.has_bias ? 4 : i];
 }
 
-/* The end of a launch: sizes as fields, operands as arguments. */
+/* The end of a launch in plan.c: sizes as fields, operands as arguments. */
 static const char *shape(struct pl *pl, const struct kern *k)
 {
 	const struct anchor *sp = k->anchor;

@@ -1,11 +1,11 @@
 /* scan.c - cumulative sums, products, maxima and minima along one dimension.
  *
- * The template reads its operand through an expression, so whatever leads to it is fused in front. */
+ * The template reads its operand by a functor, so the operand's expression is fused. */
 #include "policy/planner/print/print.h"
 
 #include <string.h>
 
-/* By enum pl_red. */
+/* Indexed by enum pl_red. */
 static const struct {
 	const char *what, *op;
 } kinds[] = { { "cumsum", "SUM" }, { "cumprod", "PROD" }, { "cummax", "MAX" }, { "cummin", "MIN" } };

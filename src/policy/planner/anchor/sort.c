@@ -1,15 +1,15 @@
-/* sort.c - which elements stand at the places first, first + 1, ... of each sorted row, as floats (cuda: rows
- * that fit into a block; cpu: whole rows along the last dimension, a radix sort that pays from some ten elements on).
+/* sort.c - argsort: the source indices of elements first, first + 1, ... of each sorted row, as floats.
  *
- * The template reads its operand through an expression.  Values are gathered by whoever wants them, as a rule in the
- * expression that the template ends in. */
+ * cuda: rows that fit into a block.  cpu: whole rows along the last dimension, by a radix sort, which pays from some
+ * ten elements on.  The template reads its operand by a functor.  Readers gather the values, usually in the expression
+ * that is fused behind the template. */
 #include "policy/planner/lower/lower.h"
 #include "policy/planner/print/print.h"
 
 #include <string.h>
 
 enum { LONGEST = 4096 };                           /* of recipe/sort.h */
-enum { CPU_SHORTEST = 33, CPU_LONGEST = 1 << 24 }; /* places are floats */
+enum { CPU_SHORTEST = 33, CPU_LONGEST = 1 << 24 }; /* a float holds such an index exactly */
 
 /* NULL: of a type that <ww/sort.cuh> does not have; small integers are exact as floats. */
 static const char *type_of(int dt)
@@ -35,7 +35,7 @@ int pl_sorts(const struct pl *pl, const struct val *x, int dim)
 	return pl->target == WW_TARGET_CUDA && !pl_all_plain(pl) && type_of(x->dt) && n <= LONGEST;
 }
 
-/* The cpu's: the row is the last dimension, and all places of it are found. */
+/* cpu: the row is the last dimension, and all of it is sorted. */
 static struct val *sort_on_cpu(struct pl *pl, struct gnode *n, struct val *x, int dim, const struct ix *first,
 	const struct ix *count, int descending)
 {
@@ -98,7 +98,7 @@ static void build(struct pl *pl, struct kern *k)
 		return;
 	}
 	column = l->form == MIDDLE ? pl_join(pl, k, dim + 1, out->rank, idx) : pl_lane_of(pl, k, last);
-	place = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), l->len); /* what is read is longer than what is stored */
+	place = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), l->len); /* the stored part of the row may be shorter */
 	idx[dim] = place;
 	l->lane = l->form == MIDDLE ? column : ix_as_var(place);
 	l->width = 1;
@@ -129,7 +129,7 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 
 static const struct knob_row cuda_knobs[] = { { KNOB(sort.each), "each", { 8, 16, 4 } }, { 0 } };
 
-/* Along a middle axis few threads share a row, so that a warp reads neighbouring rows beside each other. */
+/* Along a middle axis few threads share a row, so that a warp's loads of adjacent rows are coalesced. */
 static int words(const struct loop *l)
 {
 	int each = 4;

@@ -1,7 +1,7 @@
-/* turn.c - a tensor of the task stored anew with its channels innermost, for convolutions that run so (cuda).
+/* turn.c - a copy of an input or parameter to channels-last, for channels-last convolutions (cuda).
  *
- * Reading it pixel by pixel where it is needed would touch a line of memory for each element; a block turns a tile in
- * shared memory. */
+ * A pointwise kernel that reads pixel by pixel would load a cache line for each element; a block transposes a tile in
+ * shared memory instead. */
 #include "policy/planner/lower/lower.h"
 #include "policy/planner/print/print.h"
 
