@@ -1,19 +1,19 @@
 /* load.c - did other processes use the machine while we measured, or did its speed change?
  *
  * cpu: the kernel counts the busy and stolen time of the whole machine in /proc/stat and of each process in
- * /proc/PID/stat; what remains after ourselves, the reference worker and the runners is the use by other processes.  If
- * they used a quarter of the machine, the measurement is disturbed; from a twentieth on the samples decide whether it
- * mattered.
+ * /proc/PID/stat; the rest, without this process, the reference worker and the runners, is the use by other processes.
+ * If they used a quarter of the machine, the measurement is disturbed; from a twentieth on, the samples decide whether
+ * it mattered.
  *
  * cuda: NVML, where the driver's library is there.  A compute process on the GPU that belongs to no judge and no engine
- * disturbs.  (Other judges hold memory there but measure under the same lease; they are recognised by their command
- * lines.  Engines wait while a judge measures; they are recognised by the open lease file and CUDA.  A container may
- * hide the ids of other processes, but not their number.) A slowdown by heat or power supply makes the measurement
- * disturbed; with a power cap, or SM clocks that differ between start and end, the samples decide.
+ * is a disturbance.  (Other judges hold memory there but measure under the same lease; they are recognised by their
+ * command lines.  Engines wait while a judge measures; they are recognised by the open lease file and CUDA.  A
+ * container may hide the ids of other processes, but not their number.) A slowdown by heat or power supply makes the
+ * measurement disturbed; with a power cap, or SM clocks that differ between start and end, the samples decide.
  *
- * NVML's answers take tens of milliseconds, as long as a whole verdict that only decides, so a thread asks every
- * PERIOD_MS while there are measurements; each uses the answers since its beginning, or the newest.  A `patient` caller
- * asks once more at the end.
+ * An answer of NVML takes tens of milliseconds, as long as a short verdict.  So a thread asks every PERIOD_MS while
+ * there are measurements; a measurement uses the answers since its start, or the newest.  A `patient` caller asks once
+ * more at the end.
  *
  * Both: processes that policies started are stopped while the lease is held (host/pause.h).  If such processes used
  * processor time all the same, the measurement is disturbed and pays no win.
@@ -96,11 +96,11 @@ static void end_cpu(const struct ww_load *l, struct ww_disturbance *d)
 
 /* ---- Policies ---------------------------------------------------------------------------------------------------- */
 
-/* They are stopped (host/pause.h); this finds one that goes on all the same. */
+/* Processes that policies started are stopped (host/pause.h); more processor time than this shows that one ran on. */
 static const double POLICIES_NOTICED_S = 0.02;
 enum { PROCESSES_MAX = 65536 };
 
-/* Of a process of this user: others' shells cannot be stopped from here. */
+/* Is it a policy's shell, started by a process of this user?  (Shells of other users cannot be stopped from here.) */
 static int is_shell(const struct process *p, int parent)
 {
 	char line[4096], path[64];
@@ -111,7 +111,7 @@ static int is_shell(const struct process *p, int parent)
 		(!parent || p->is.parent == parent);
 }
 
-/* A process is a policy's if its parent is; parents mostly come first. */
+/* Mark children of marked processes until nothing changes; parents mostly come first. */
 static void mark_descendants(struct process *p, int n)
 {
 	for (int changed = 1; changed;) {
@@ -165,7 +165,7 @@ enum { CLOCK_SM = 1 };
 enum { SW_POWER_CAP = 0x4, HW_SLOWDOWN = 0x8, SW_THERMAL = 0x20, HW_THERMAL = 0x40, HW_POWER_BRAKE = 0x80 };
 
 struct nvml {
-	void *device; /* NULL: NVML cannot say */
+	void *device; /* NULL: NVML is missing or does not know the device */
 	int (*running)(void *device, unsigned *n, void *rows);
 	int (*clock)(void *device, int kind, unsigned *mhz);
 	int (*reasons)(void *device, unsigned long long *bits);
@@ -207,7 +207,7 @@ static struct nvml nvml_of(const char *uuid)
 	return n;
 }
 
-/* Whether a process has started CUDA; `unknown` where nobody may see. */
+/* Has a process started CUDA?  `unknown` is returned if its descriptors may not be read. */
 static int has_cuda(const char *pid, int unknown)
 {
 	char dir[64], name[400], to[64];
@@ -225,7 +225,7 @@ static int has_cuda(const char *pid, int unknown)
 	return cuda;
 }
 
-/* A word of its own, behind Python's option: a user's process may name a file or a folder so. */
+/* Only as the argument of Python's option -X: a file or a folder of a user's process may have that name. */
 int ww_load_is_exported(const char *command) { return strstr(command, " -X " WW_JUDGE_EXPORTED " ") != NULL; }
 
 /* One of a judge's processes that use the GPU: a runner, a reference worker, a candidate of another form, or one with
@@ -259,14 +259,14 @@ static int other_processes(const struct nvml *n, const char *device)
 	unsigned found = 0;
 	if (!n->running)
 		return 0;
-	int rc = n->running(n->device, &found, NULL); /* 0: none; 7: there are so many, the list did not fit */
-	if ((rc != 0 && rc != 7) || found <= 2)       /* the reference worker and a runner, at least */
+	int rc = n->running(n->device, &found, NULL); /* 0: none; 7 (INSUFFICIENT_SIZE): `found` processes */
+	if ((rc != 0 && rc != 7) || found <= 2)       /* a judge has two at least, the reference worker and a runner */
 		return 0;
 	int ours = own_processes(device);
 	return (int)found > ours ? (int)found - ours : 0;
 }
 
-/* Processes of ours on the device: this one where it has an engine, and those that it started. */
+/* The number of processes on the device that are this one (if it has an engine) or were started by it. */
 static int my_processes(const char *device)
 {
 	char self[16];
@@ -304,7 +304,7 @@ static unsigned long long slow_reasons(const struct nvml *n)
 	return n->reasons && n->reasons(n->device, &bits) == 0 ? bits : 0;
 }
 
-/* What one look at a device has found. */
+/* What NVML said of a device at one moment. */
 struct look {
 	uint64_t asked_ns; /* 0: none */
 	unsigned mhz;
@@ -314,7 +314,7 @@ struct look {
 
 enum { PERIOD_MS = 400, WANTED_MS = 2000, LOOKS = 64, MAX_WATCHED = 16 };
 
-/* One device that is watched; the last LOOKS of them, n in all. */
+/* A device that the thread watches.  looks[]: the last LOOKS answers, a ring of which n were written in all. */
 struct watched {
 	char uuid[64];
 	uint64_t wanted_ns; /* when somebody last measured */
@@ -335,7 +335,7 @@ static struct look look_at(const char *uuid)
 	return l;
 }
 
-/* Look, and remember.  The lock is held, but not while NVML answers. */
+/* Ask NVML and record the answer.  The lock is held, but not while NVML answers. */
 static void look_again(struct watched *w)
 {
 	pthread_mutex_unlock(&watch_lock);
@@ -387,7 +387,7 @@ static struct watched *watched_of(const char *uuid)
 	return NULL;
 }
 
-/* All looks since then merged (mhz: the range of the clock); the newest where there are none. */
+/* All answers since then, merged (mhz: the range of the clock); if there are none, the newest. */
 static struct look sum_since(const struct watched *w, uint64_t since_ns)
 {
 	struct look sum = { 0 };

@@ -1,27 +1,29 @@
 /* own_work.c - does a task ask for anything besides what a plan's library nodes compute?
  *
  * A plan may write the library's result into scratch and copy it to the output by a kernel.  Without that launch every
- * output is wrong, and still the library did the task.  Whether a kernel only copies cannot be found out by looking at
- * values, since it can multiply by a 1 that it is given.  But it can be read off the task: where the graph has no
- * operator that the library nodes do not account for, the launches only move data.
+ * output is wrong, and still the library did the task.  Values do not show that a kernel only copies, since it can
+ * multiply by a 1 that it is given.  The task's graph shows it: if the library nodes account for all of its operators,
+ * the launches only move data.
  *
  * Operators are sorted into what a library node can do, movement (views, copies, padding, concatenation: never work of
  * their own) and the rest.  What the library nodes account for:
  *
- *     products, convolutions     where they do 99% of the arithmetic of all, or nodes that are no larger than this
+ *     products, convolutions     if library nodes do 99% of the arithmetic of all, or nodes no larger than this
  *                                operator do half of its arithmetic
- *     additions, scaling, relu   where biases and C, alpha and beta, epilogues write three quarters as many elements
- *     additions, scaling, sums   where nodes that are as large as no product of the task do half of it: a product with
+ *     additions, scaling, relu   if biases and C, alpha and beta, epilogues write three quarters as many elements
+ *     additions, scaling, sums   if nodes of another size than any product of the task do half of it: a product with
  *                                ones is a sum, a depthwise convolution scales
  *
- * An output element is the solution's work where an operator before it is not accounted for.  A plan has work of its
- * own where at least half of all output elements are such.
+ * An output element is the solution's own work if an operator before it is not accounted for.  A plan has work of its
+ * own if at least half of all output elements are own work.
  *
- * Products in a narrower type than the task's, which take at least twice its arithmetic, are not the library's alone:
- * kernels split the operands for them into parts.  One such product would be wrong, and two cost what they save.  Not
- * so where the task has convolutions, which PyTorch itself computes in TF32: one in half precision is as exact.
+ * Products in a narrower type than the task's that do at least twice its arithmetic are own work: kernels split the
+ * operands into parts for them.  A single such product would be too inexact, and two are not faster than one in the
+ * task's type.  Exception: tasks with convolutions, which PyTorch computes in TF32, so that a single one in half
+ * precision is exact enough.
  *
- * Where the verdict is `algebraic`, the arithmetic that nobody has done is no work of the launches.
+ * If the verdict is `algebraic`, the task's products were avoided by algebra; they do not count as work of the
+ * launches.
  *
  * Rejected: marking the library's results and looking for the marks in the outputs (the 1 above; an honest relu or
  * max-pool moves values too). */
@@ -73,7 +75,7 @@ static const struct {
 		" sum mean cumsum avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d " },
 };
 
-static const double SAME = 0.01; /* arithmetic of two products that are of one size */
+static const double SAME = 0.01; /* two products are of one size if their flops differ by no more than this share */
 
 struct task_node {
 	const char *name;
@@ -81,16 +83,16 @@ struct task_node {
 	enum kind kind;
 	int biased; /* a PRODUCT that adds a tensor */
 	double elements, flops;
-	int own; /* it, or an operator before it, is not the library's */
+	int own; /* library nodes do not account for it, or for an operator before it */
 };
 
 struct work {
 	struct task_node *nodes;
 	size_t n;
-	double need[KINDS], can[KINDS]; /* elements; PRODUCT: flops */
+	double need[KINDS], can[KINDS]; /* of the task; of the library nodes.  Elements; PRODUCT: flops */
 	size_t library_nodes;
 	const struct ww_image *image;
-	int split; /* products in parts of a narrower type */
+	int split; /* operands are split into parts of a narrower type */
 	int convolves, saved;
 };
 
@@ -125,7 +127,7 @@ static double elements_of(const json_t *form)
 	return n;
 }
 
-/* linear(x, w, b), conv(x, w, b, ...), addmm(b, x, w): three tensors; einsum's are in a list. */
+/* Has a product three tensors: linear(x, w, b), conv(x, w, b, ...), addmm(b, x, w)?  (einsum has a list of them.) */
 static int adds_a_tensor(const json_t *args)
 {
 	return json_object_get(json_array_get(args, 0), "ref") && json_object_get(json_array_get(args, 2), "ref");
@@ -144,7 +146,7 @@ static void read_node(struct work *w, const json_t *node)
 	json_array_foreach(json_object_get(node, "out"), i, out)
 		n->elements += elements_of(out);
 	n->biased = n->kind == PRODUCT && adds_a_tensor(n->args);
-	if (ww_pytorch_has(w->image, n->name ? n->name : "")) /* PyTorch's, whatever else there is */
+	if (ww_pytorch_has(w->image, n->name ? n->name : "")) /* the plan leaves it to PyTorch */
 		n->kind = MOVE;
 	w->need[n->kind] += n->kind == PRODUCT ? n->flops : n->elements;
 	w->convolves |= n->kind == PRODUCT && strstr(json_string_value(json_object_get(node, "op")), ".conv") != NULL;
@@ -161,7 +163,7 @@ static double node_elements(const struct ww_image_node *n)
 	return e;
 }
 
-/* C is what an earlier library node has written: one product in several. */
+/* Did an earlier library node write C?  Then several nodes compute one product, and beta adds nothing of the task's. */
 static int accumulates(const struct ww_image *m, const struct ww_gemm *g)
 {
 	for (const struct ww_image_node *n = ww_image_nodes(m); &n->gemm != g; n++)
@@ -193,8 +195,8 @@ static int is_product(const struct work *w, double flops)
 	return 0;
 }
 
-/* Arithmetic of the library nodes that are no larger than an operator of so much; `others`: of those that are no whole
- * product of the task. */
+/* Flops of the library nodes with no more flops than an operator has; others: without nodes of the size of a product of
+ * the task. */
 static double parts_of(const struct work *w, double flops, int others)
 {
 	double sum = 0;
@@ -222,7 +224,7 @@ static int accounted(const struct work *w, enum kind k, double flops)
 	return 0;
 }
 
-/* Whether a value of the graph refers to something that is the solution's work. */
+/* Does a value of the graph refer to a node that is own work? */
 static int refers_to_own(const struct work *w, const json_t *value)
 {
 	const char *key, *ref = json_string_value(json_object_get(value, "ref"));

@@ -1,4 +1,4 @@
-/* progress.c - what a judge tells its caller at each stage, and whether the caller has interrupted it. */
+/* progress.c - reports each stage of a judgement to the judge's caller; asks whether the caller has interrupted it. */
 #include "judge/internal.h"
 
 #include "base/log.h"

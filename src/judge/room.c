@@ -1,10 +1,10 @@
 /* room.c - memory of the device that other processes and tasks hold: wait for it.
  *
- * Judges that share a device do not know what the others need.  A judgement (or a task that is opened) that finds no
- * memory gives back all that its own task holds, so that two that wait never hold what the other one waits for, and
- * tries again after a nap; the naps double.  Only processes that hold memory can give some back: where this process is
- * the only one on the device, or has waited for LONGEST_S in all, what was found is the answer.  Where several tasks of
- * this process are open its batch closes some of them before anybody waits.
+ * Judges that share a device do not know what the others need.  A judgement (or the opening of a task) that finds too
+ * little memory frees all that its own task holds, so that two waiting judges never hold what the other one needs,
+ * sleeps, and tries again; each sleep is twice as long.  Only processes that hold memory can give some back: if this
+ * process is the only one on the device, or has waited for LONGEST_S in all, the lack of memory is reported.  If
+ * several tasks of this process are open, its batch closes some of them and does not wait.
  *
  * Rejected: reserving memory in a file (a task's need is not known before it has run); waiting with the task's own
  * memory held (two would wait for each other). */
@@ -20,7 +20,7 @@
 
 static const double LONGEST_S = 600, FIRST_NAP_S = 0.5, LAST_NAP_S = 15, LOOK_S = 0.05;
 
-/* Tasks that this process has open on GPUs; of several GPUs together, which errs on the side of trying again. */
+/* Tasks that this process has open on all GPUs together; with several GPUs a judgement may be tried again in vain. */
 static atomic_int open_on_gpus;
 
 void ww_room_add_tasks(const struct ww_judge *j, int n)

@@ -15,7 +15,7 @@ struct ww_candidate_ops {
 	int by_clock; /* cuda: *res has no device_us; elapsed_ns is compared with whole calls of the baselines */
 };
 
-/* One judgement in progress: the runner holds the candidate, everything is bound. */
+/* One judgement in progress: the candidate is loaded, and the task's buffers are bound to it. */
 struct ww_session {
 	struct ww_judge_task *t;
 	const struct ww_candidate_ops *ops;
@@ -26,21 +26,21 @@ struct ww_session {
 	struct ww_verdict *v;
 	struct ww_str diag;
 	double limit_s;                  /* of one run */
-	int calls, contradicted;         /* timed ones; those whose events the host's clock contradicts (ww_run_result) */
+	int calls, contradicted;         /* timed calls; those whose events the host's clock contradicts (ww_run_result) */
 	struct ww_recent used_s;         /* cpu: processor time of the timed calls */
-	struct ww_seen_calls timed, all; /* cpu: whose code computed, of a plan of launches and library nodes */
+	struct ww_seen_calls timed, all; /* cpu: whose code computed in timed calls, and in all */
 	double waited_us;                /* cpu: microseconds that the candidate waited for processors in its last call */
-	double witness_us;               /* cuda: the last timed call by the stamps (run/clocks.h); NAN else */
-	int flush;                       /* cpu: the next call starts with cold caches */
-	int warm;                        /* the next call is made before rounds count */
-	int brief;                       /* time it for a few seconds only */
-	double wrong, compared;          /* elements of the outputs last compared: beyond the elementwise limit; all */
-	int decide;                      /* time it until its reward is certain */
-	int failed;                      /* v->status says how; nothing more is done */
-	struct ww_session *baseline;     /* another solution, timed as the baseline WW_BASE_SOLUTION; NULL: none */
+	double witness_us;      /* cuda: the last timed call by a second clock, the stamps (run/clocks.h); NAN: none */
+	int flush;              /* cpu: the next call starts with cold caches */
+	int warm;               /* the next call is made before rounds count */
+	int brief;              /* time it for a few seconds only */
+	double wrong, compared; /* of the outputs last compared: elements beyond the elementwise limit, and all elements */
+	int decide;             /* time it only until its reward is certain */
+	int failed;             /* v->status says how; nothing more is done */
+	struct ww_session *baseline; /* another solution, timed as the baseline WW_BASE_SOLUTION; NULL: none */
 };
 
-/* cuda: scratch of the plan that lies in memory of PyTorch's process, for ww_session_load(); the session's. */
+/* cuda: scratch of the plan in memory of PyTorch's process, for ww_session_load().  The session owns it. */
 struct ww_lent_scratch {
 	struct ww_run_bind bind;
 	int fd;
@@ -63,17 +63,17 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 /* Prepare and run, for calls that are not timed. */
 enum ww_rc ww_session_run(
 	struct ww_session *s, unsigned prepare, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
-/* cuda: the runner repeats the current draw, or computes digests alone. */
+/* cuda: the runner repeats the current draw; with q->n = 0 it only computes digests of the outputs. */
 enum ww_rc ww_session_repeat(
 	struct ww_session *s, const struct ww_run_repeat *q, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
-/* Before a timed call of either side on the cpu target: the caches hold nothing of the task's, and PyTorch's threads
- * sleep, which spin for milliseconds behind what the reference worker computed last. */
+/* cpu: call before a timed call of either side.  Flushes the caches and waits until PyTorch's threads sleep, which spin
+ * for milliseconds after the reference worker's last computation. */
 void ww_session_flush(struct ww_judge_task *t);
 void ww_session_fail(struct ww_session *s, enum ww_status status, const char *fmt, ...) WW_PRINTF(3, 4);
 /* Put a failed run into the verdict: its status, and a diagnostic that names `stage`. */
 void ww_session_fail_run(struct ww_session *s, const struct ww_run_result *res, const char *stage);
 
-/* How a draw differs from the task's own. */
+/* How a draw differs from the task's own: inputs are multiplied by scale, then shift is added. */
 struct ww_variant {
 	double scale, shift;
 	enum ww_ref_params params;
@@ -92,21 +92,21 @@ enum ww_rc ww_session_draw_unchecked(
  * names the draw in diagnostics.  With `finite`, references that are not finite are not compared with and set it to 0.
  */
 enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite, struct ww_err *err) WW_MUST_CHECK;
-/* The same; where the outputs are right the next draw is made, as ww_session_draw() would, by the same request to the
- * reference worker.  *drawn: it was. */
+/* The same; if the outputs are right, the same request to the reference worker makes the next draw, as
+ * ww_session_draw() would.  *drawn: 1 if it was made. */
 enum ww_rc ww_session_check_draw(struct ww_session *s, const char *when, int *finite, const struct ww_variant *next,
 	int *drawn, struct ww_err *err) WW_MUST_CHECK;
 
-/* session_pytorch.c: a session of a plan that leaves operators to PyTorch becomes one of both processes.  cpu: when its
- * runner has loaded the plan; cuda: before. */
+/* session_pytorch.c: plans that leave operators to PyTorch.  Start PyTorch's process and make the session one of both
+ * processes.  cpu: call after the runner has loaded the plan; cuda: before. */
 enum ww_rc ww_pytorch_open(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
-/* cuda: its scratch in PyTorch's memory, for ww_session_load(); the session's. */
+/* cuda: the plan's n pieces of scratch in PyTorch's memory, for ww_session_load(); the session owns them. */
 const struct ww_lent_scratch *ww_pytorch_lent(const struct ww_session *s, int *n);
-/* cuda: one repeat of the current draw, and the digest of its outputs or, with run = 0, of those that lie there. */
+/* cuda: *digest: of the outputs after one more run of the current draw; run = 0: of the outputs that are there. */
 enum ww_rc ww_pytorch_digest(
 	struct ww_session *s, int run, uint64_t key, uint64_t *digest, struct ww_err *err) WW_MUST_CHECK;
-/* The share of its calls' time so far that PyTorch took. */
+/* PyTorch's median share of a call's time, 0 to 1: of the timed calls so far, else of all. */
 double ww_pytorch_share(const struct ww_session *s);
 enum { WW_PYTORCH_TIMED = 64 };
-/* One call in which the nodes that PyTorch runs are timed: us[i] of the i-th of the first WW_PYTORCH_TIMED. */
+/* One call that times the nodes that PyTorch runs: us[i], microseconds, of the first WW_PYTORCH_TIMED of them. */
 enum ww_rc ww_pytorch_times(struct ww_session *s, double *us, struct ww_err *err) WW_MUST_CHECK;

@@ -1,4 +1,4 @@
-/* session_calls.c - calls of a session's candidate; what it does wrong in them goes into the verdict. */
+/* session_calls.c - calls of a session's candidate; its faults go into the verdict. */
 #include "judge/session.h"
 #include "judge/reasons.h"
 
@@ -84,13 +84,13 @@ static void believe_clock(struct ww_session *s, const struct ww_run_result *res)
 			s->contradicted, s->calls);
 }
 
-/* Calls with cold caches are those that are timed. */
+/* Record whose code computed.  Timed calls are those with cold caches (s->flush). */
 static void note_code(struct ww_session *s)
 {
 	struct ww_seen seen = { .calls = 0 };
 	if (s->runner)
 		ww_runner_take_seen(s->runner, &seen);
-	seen.calls = seen.calls > 0; /* of parts */
+	seen.calls = seen.calls > 0; /* a call in several parts counts once */
 	if (seen.calls)
 		ww_seen_note(&s->all, &seen);
 	if (seen.calls && s->flush && !s->warm)

@@ -1,4 +1,4 @@
-/* session_draws.c - draws of a task's inputs, and what a candidate wrote compared with the references of one. */
+/* session_draws.c - draws inputs of a task; compares a candidate's outputs with the references of the draw. */
 #include "judge/room.h"
 #include "judge/session.h"
 #include "judge/reasons.h"

@@ -1,21 +1,21 @@
 /* session_pytorch.c - a session of a plan between whose nodes PyTorch runs operators of the task (pytorch.c).
  *
  * A call is then: the runner's nodes up to the first such node, PyTorch's part, the runner's next nodes, and so on;
- * both processes are timed as ever (client.h, ww_ref_fire()), and the sum is the call's time.
+ * both processes are timed in the same way as alone (client.h, ww_ref_fire()), and the sum is the call's time.
  *
  * cuda.  A buffer that both processes use is an allocation of PyTorch's process, bound to the runner as inputs are; no
  * code of the candidate's runs in that process, and no memory of PyTorch's own is ever exported.  What lies between two
  * such nodes is one CUDA graph, in either process, timed there as a whole plan is (plugin_clock.c) or as a baseline is
- * (bridge/wwbridge/device_time.py), each behind a flush of its own: so each part finds no more in the caches than the
- * baseline's first kernel, and pays once more for the ends of a graph.  What it leaves there unwritten is no part of
- * its time, and in one graph the next kernel would have to wait for it: more_us() is added between two parts.  So the
- * sum is not less than the same in one graph takes, and nobody gains by cutting a plan into parts.
+ * (bridge/wwbridge/device_time.py), each after a flush of its own: so each part finds no more in the caches than the
+ * baseline's first kernel, and pays again for the start and end of a graph.  Data that it leaves in the cache is not
+ * written back in its time, for which the next kernel of one graph would have to wait: more_us() is added for that.  So
+ * the sum is not less than the time of the same nodes in one graph, and cutting a plan into parts gains nothing.
  *
  * What PyTorch refuses (an index out of range that a kernel computed) or dies of is the solution's fault, since the
- * values are its own; the process is then started anew.
+ * values are its own; the process is then restarted.
  *
- * Where more than half of the time is PyTorch's the verdict is library_only: in the middle of the calls that are timed,
- * each by itself, since a kernel can idle in some of them, and in any that are not timed, at no cost.
+ * If more than half of the time is PyTorch's, the verdict is library_only.  The median over the timed calls decides: a
+ * kernel could idle in some calls, or in untimed ones at no cost, to lower PyTorch's share.
  *
  * Rejected: a PyTorch form whose forward() calls the parts in order (weaker guarantees for the whole, and Python that
  * the candidate wrote); the reference worker (a candidate's numbers in the process that knows the answers). */
@@ -40,15 +40,15 @@ struct mixed {
 	int cuda, id;   /* of the plan in PyTorch's process */
 	unsigned flags; /* cuda: what the next call prepares */
 	const struct ww_session *s;
-	struct ww_recent timed, all;  /* PyTorch's share of the calls so far */
-	double *us;                   /* one a node of PyTorch's, of the last call */
+	struct ww_recent timed, all;  /* PyTorch's share of each call so far */
+	double *us;                   /* of the last call: one number for each node of PyTorch's */
 	struct ww_lent_scratch *lent; /* cuda */
 	int n_lent;
 };
 
 /* ---- Handing over ------------------------------------------------------------------------------------------------ */
 
-/* A buffer's row for the bridge; *like: the strides that the graph has where those of the buffer differ. */
+/* A buffer's row for the bridge; *like: the graph's strides, if the buffer's differ. */
 static json_t *buffer_row(const json_t *form, int row_major, int writable, const struct ww_run_bind *b, json_t **like)
 {
 	const json_t *sizes = json_object_get(form, "sizes");
@@ -74,11 +74,11 @@ static json_t *buffer_row(const json_t *form, int row_major, int writable, const
 struct handing {
 	const struct ww_session *s;
 	struct mixed *x;
-	json_t *buffers, *parts, *memory; /* memory: cuda; bytes of what PyTorch's process shall make */
+	json_t *buffers, *parts, *memory; /* memory: cuda; bytes of each piece that PyTorch's process must allocate */
 	int *fds, n_fds;
 };
 
-/* cuda: where the memory of a scratch buffer stands in the list of what PyTorch's process makes. */
+/* cuda: the index of a scratch buffer in the list of memory that PyTorch's process allocates. */
 static int lent_index(struct handing *h, int buf)
 {
 	const struct ww_image_buffer *b = &ww_image_buffers(h->s->image)[buf];
@@ -105,7 +105,7 @@ static json_int_t add_scratch(struct handing *h, int buf, const json_t *row, int
 	return (json_int_t)json_array_size(h->buffers) - 1;
 }
 
-/* An input or a parameter by its name; -1: it is neither. */
+/* Add the input or parameter of that name to the buffers; returns its index, -1: there is none. */
 static json_int_t add_bound(struct handing *h, const char *name)
 {
 	const struct ww_judge_task *t = h->s->t;
@@ -125,7 +125,7 @@ static json_int_t add_bound(struct handing *h, const char *name)
 	return -1;
 }
 
-/* What the rows refer to and nobody computes between kernels: inputs and parameters, each once. */
+/* Add the inputs and parameters that the rows refer to, each once. */
 static void add_places(struct handing *h, const json_t *v, json_t *seen, json_t *reads)
 {
 	const char *key, *ref = json_string_value(json_object_get(v, "ref"));
@@ -170,7 +170,7 @@ static void add_part(struct handing *h, uint32_t node)
 	json_array_append_new(h->parts, part);
 }
 
-/* What PyTorch's process makes comes back in the order of x->lent. */
+/* The memory that PyTorch's process allocates comes back in the order of x->lent. */
 static enum ww_rc send_all(struct handing *h, struct ww_err *err)
 {
 	struct mixed *x = h->x;
@@ -214,7 +214,7 @@ static void drop(struct ww_judge_task *t)
 	t->beside = NULL;
 }
 
-/* PyTorch's part failed: by the values that it was given, unless we were interrupted. */
+/* PyTorch's part failed: unless we were interrupted, the solution's values are the cause. */
 static enum ww_rc failed(struct mixed *x, enum ww_rc rc, struct ww_run_result *res, struct ww_err *err)
 {
 	if (rc == WW_ERR_INTERRUPTED)
@@ -237,8 +237,8 @@ static void add_times(struct ww_run_result *sum, const struct ww_run_result *one
 	sum->contradicted |= one->contradicted;
 }
 
-/* The runner's nodes from..to-1.  cuda: the first part poisons and the last looks at the guards, also where they have
- * no node. */
+/* Run the runner's nodes from..to-1.  cuda: the first part poisons the outputs and the last one checks the guards, even
+ * if it has no node. */
 static enum ww_rc run_part(
 	struct mixed *x, uint32_t from, uint32_t to, double limit_s, struct ww_run_result *res, struct ww_err *err)
 {
@@ -275,9 +275,9 @@ static enum ww_rc run_pytorch(struct mixed *x, int k, int last, struct ww_run_re
 	return WW_OK;
 }
 
-/* cuda: what cutting a plan into parts may save, which is added to its time.  Between two parts the last cache is
- * written back outside of the clock; in one graph the next kernel would wait for that.  At most the bytes of one cache
- * count.  A plan whose writes fit in it pays nothing: in one graph they need not be written back, and here they are
+/* cuda: microseconds that cutting a plan into parts may save; they are added to its time.  Between two parts L2 is
+ * written back outside of the clock; in one graph the next kernel would wait for that.  At most the bytes of one L2
+ * count.  A plan whose writes fit in L2 pays nothing: in one graph they would not be written back, and here they are
  * read from memory again, which costs as much. */
 static double more_us(const struct mixed *x)
 {
@@ -292,7 +292,7 @@ static double more_us(const struct mixed *x)
 	return bytes > 0 && p.memory_bytes_per_s > 0 ? fmin(bytes, cache) / p.memory_bytes_per_s * 1e6 : 0;
 }
 
-/* Parts of both kinds. */
+/* The number of parts, ours and PyTorch's. */
 static int count_parts(const struct ww_image *m)
 {
 	int n = 0, ours = 0;
@@ -343,7 +343,7 @@ static enum ww_rc mixed_go(void *self, double limit_s, struct ww_run_result *res
 	if (rc == WW_OK && res->kind == WW_RUN_OK)
 		rc = run_part(x, from, m->n_nodes, limit_s, res, err);
 	else if (k < n)
-		drop(x->t); /* it waits for a byte that will not come */
+		drop(x->t); /* PyTorch's process waits for a byte that will not come */
 	if (x->cuda && (x->flags & WW_RUN_FLUSH)) {
 		const double more = (count_parts(m) - 1) * more_us(x);
 		add_times(res, &(struct ww_run_result){ .device_us = more, .stamp_us = more, .call_us = more });
@@ -398,8 +398,8 @@ static enum ww_rc open_beside(struct ww_judge_task *t, struct ww_err *err)
 	return ww_ref_open(&t->beside, &o, err);
 }
 
-/* Why nothing was handed over.  No number of the candidate's has reached PyTorch: a process that was lost, a device
- * that failed and memory that others hold are no fault of the plan's; rows that the bridge does not take are. */
+/* hand_over() failed.  No value of the candidate has reached PyTorch yet, so a lost process, a failed device and memory
+ * that others hold are not the plan's fault; rows that the bridge does not take are. */
 static enum ww_rc not_taken(struct ww_session *s, enum ww_rc rc, struct ww_err *err)
 {
 	struct ww_judge_task *t = s->t;
@@ -462,7 +462,7 @@ const struct ww_lent_scratch *ww_pytorch_lent(const struct ww_session *s, int *n
 
 enum ww_rc ww_pytorch_digest(struct ww_session *s, int run, uint64_t key, uint64_t *digest, struct ww_err *err)
 {
-	const struct ww_run_repeat q = { .n = 0, .key = key }; /* no run of the runner's alone: the outputs as they lie */
+	const struct ww_run_repeat q = { .n = 0, .key = key }; /* n = 0: only digests, no run */
 	struct ww_run_result res;
 	if (run)
 		WW_CHECK(ww_session_run(s, WW_RUN_POISON, &res, err));

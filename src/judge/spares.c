@@ -1,16 +1,16 @@
-/* spares.c - runners that are warm when a judgement wants one.
+/* spares.c - a pool of runners that are ready for the next candidate.
  *
- * A cuda runner takes 0.3 to 0.5 s to make (its context) and serves one candidate after another as long as they do
- * nothing wrong; a cpu runner takes 10 ms and serves one.  From its second judgement on a judge keeps one runner ready
- * beside the one that is in use, so that after a candidate that kills its runner the next one need not wait; a judge
- * that judges once does not start it.  Judgements that are verified beside each other leave as many runners behind as
- * there were at once.  Starting only spawns the process, which initialises itself while another candidate is judged.
+ * A cuda runner takes 0.3 to 0.5 s to start (its context) and serves one candidate after another until one fails; a cpu
+ * runner takes 10 ms and serves one.  From its second judgement on a judge keeps one more runner ready, so that the
+ * next candidate need not wait after one that kills its runner; a judge that judges once does not start it.  Judgements
+ * that are verified at the same time leave as many runners as there were at once.  Starting only spawns the process,
+ * which initialises itself while another candidate is judged.
  *
- * A context that is made keeps the calls and the memory of others waiting.  So where many tasks are judged the first
- * verdict of each makes one more runner while tasks load, until there are enough (ww_spare_more()).
+ * Creating a context delays the calls and allocations of other processes.  So if many tasks are judged, the first
+ * verdict of each starts one more runner while tasks load, until there are enough (ww_spare_more()).
  *
- * Of the spares, one that has served is taken before one that is new: CUDA's libraries are loaded in it.  One that died
- * while idle is removed here; its death would otherwise be blamed on the next candidate. */
+ * A runner that has served is taken before a new one: CUDA's libraries are loaded in it.  One that died while idle is
+ * removed here; otherwise the next candidate would be blamed for its death. */
 #include "judge/spares.h"
 
 #include "base/lock.h"
@@ -22,7 +22,7 @@ static enum ww_rc start(const struct ww_judge *j, struct ww_runner **out, struct
 	return ww_runner_new(out, j->opts.target, j->opts.device, j->opts.threads, 0, err);
 }
 
-/* Put it beside the others, or, where there are enough, end it.  NULL is fine. */
+/* Add a runner to the pool, or end it if the pool is full.  NULL is fine. */
 static void put(struct ww_judge *j, struct ww_runner *r)
 {
 	pthread_mutex_lock(&j->lock);
@@ -48,7 +48,7 @@ static void put_new(struct ww_judge *j)
 		put(j, r);
 }
 
-/* The last that has served, else the oldest; NULL where there is none. */
+/* Remove a runner from the pool: the last one that has served, else the oldest; NULL: the pool is empty. */
 static struct ww_runner *pop(struct ww_judge *j)
 {
 	struct ww_runner *r = NULL;
@@ -64,7 +64,7 @@ static struct ww_runner *pop(struct ww_judge *j)
 	return r;
 }
 
-/* Whether another is to get ready: none is left, and this is not the judge's first judgement. */
+/* Should another one be started: the pool is empty, and this is not the judge's first judgement? */
 static int wants_new(struct ww_judge *j)
 {
 	WW_LOCKED(&j->lock);
@@ -83,7 +83,7 @@ enum ww_rc ww_spare_take(struct ww_judge *j, struct ww_runner **out, struct ww_e
 		put_new(j);
 	count_out(j, 1);
 	ww_runner_interruptible(*out, j->opts.interrupted);
-	/* The greeting of a new runner is still to be read; a runner that has served a candidate has sent it already. */
+	/* A new runner's greeting must still be read; one that has served has sent it already. */
 	if (!ww_runner_greeted(*out))
 		WW_TRY(ww_runner_facts(*out, &facts, err));
 out:

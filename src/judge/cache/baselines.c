@@ -1,9 +1,9 @@
 /* baselines.c - PyTorch's times for a task: measured once on this machine, cached in the store, rescaled by drift when
  * used.
  *
- * All requested baselines that are not known yet are measured in one interleaved series, each call on a new draw, with
- * the caches flushed: cuda by the worker's events around a captured graph, cpu by our clock between a starting byte and
- * the moment when every thread of the worker sleeps, exactly as candidates are timed.
+ * All requested baselines without times are measured in one interleaved series, each call on a new draw, with the
+ * caches flushed: cuda by the worker's events around a captured graph, cpu by our clock between a starting byte and the
+ * moment when every thread of the worker sleeps, exactly as candidates are timed.
  *
  * One entry of the store a baseline, kind "baseline".  Its key is the hash of everything that the times depend on: task
  * content, device, its size, driver, PyTorch, cuDNN and cuBLAS versions, threads, the version of this way of measuring,
@@ -162,9 +162,7 @@ enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct w
 	return WW_OK;
 }
 
-/* Whether "compile" must still be measured, or is the fastest known baseline, which is timed together with the
- * solution.
- */
+/* Must "compile" still be measured, or is it the fastest known baseline, which is timed together with the solution? */
 static int may_be_called(struct ww_judge_task *t)
 {
 	const struct ww_base *e = &t->base[WW_BASE_COMPILE], *eager = &t->base[WW_BASE_EAGER];
@@ -231,8 +229,8 @@ static enum ww_rc call_each(struct ww_judge_task *t, unsigned which, int keep, s
 	return WW_OK;
 }
 
-/* A new draw, then one call of each baseline, all in one row: a timed call waits until the steps of other tasks are
- * over. */
+/* A new draw, then one call of each baseline without a pause between them: ww_turn_call() waits until the steps of
+ * other tasks are over. */
 static enum ww_rc round_of(struct ww_judge_task *t, unsigned which, int keep, struct ww_err *err)
 {
 	WW_CHECK(ww_session_draw_unchecked(t, WW_REF_PARAMS_KEEP, err));
@@ -309,7 +307,7 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, st
 	return WW_OK;
 }
 
-/* Only the fastest is called from now on.  The others are released: a CUDA graph of eager holds all its intermediate
+/* From now on only the fastest is called; release the others: a CUDA graph of eager holds all its intermediate
  * tensors. */
 static enum ww_rc drop_others(struct ww_judge_task *t, enum ww_baseline fastest, struct ww_err *err)
 {
@@ -325,7 +323,7 @@ static enum ww_rc drop_others(struct ww_judge_task *t, enum ww_baseline fastest,
 }
 
 /* Find the baselines that neither this judge nor the store has, and prepare them.  The reference worker may refuse one;
- * then it is marked, so that it is not tried again. */
+ * such a baseline is marked and not tried again. */
 static enum ww_rc find_missing(struct ww_judge_task *t, unsigned *missing, struct ww_err *err)
 {
 	*missing = 0;
