@@ -3,8 +3,8 @@
     python -I -u bridge/candidate.py cuda|cpu
 
 Problem.  A KernelBench or CUDA-Agent solution is untrusted Python with untrusted native code.  It needs PyTorch,
-which takes seconds to import, and it must be alone: no other candidate, no judge, no reference, no network, no file but
-PyTorch's and its own.
+which takes seconds to import, and it must be isolated: it sees no other candidate, no judge, no reference, no network,
+and no files but PyTorch's and its own.
 
 This process imports PyTorch, starts no thread and no CUDA, and then forks (wwcandidate/forking.py; docs/forms.md).
 It keeps capabilities over its own namespaces that the candidates lose.
@@ -25,7 +25,7 @@ def start_pytorch(target):
         with NoCollection():
             import torch
 
-            # Importing cpp_extension asks, for a warning; that would start the driver here.
+            # cpp_extension calls it when it is imported, for a warning; that would start the driver here.
             asks = torch.cuda.is_available
             torch.cuda.is_available = lambda: True
             import torch.utils.cpp_extension

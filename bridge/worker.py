@@ -54,7 +54,7 @@ class Worker:
         self.target = None
         self.task = None
         self.set = self.warm = None
-        self.plans = {}  # what they leave to PyTorch, by number
+        self.plans = {}  # number of a plan: the operators that it leaves to PyTorch
 
     def check(self, q, fds):
         from wwbridge import source
@@ -84,7 +84,7 @@ class Worker:
         return {}, []
 
     def outline(self, q, fds):
-        """A task's tokens and graph, and with `trial` whether it runs: each part in a process of its own."""
+        """A task's tokens and graph, and with `trial` whether it runs; each part runs in a forked process."""
         from wwbridge.apart import apart
         from wwbridge.tokens import tokens
 

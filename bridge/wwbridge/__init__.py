@@ -8,9 +8,9 @@ import sys
 
 
 class NoCollection:
-    """While PyTorch is imported, traces or compiles: Python's cyclic garbage collector walks through all that has been
-    imported again and again and takes as long as the rest together.  Where something was imported, all that is there
-    afterwards is frozen: no later collection walks it."""
+    """Turns Python's cyclic garbage collector off while PyTorch is imported, traces or compiles: it would walk through
+    all imported objects again and again, which takes as long as the rest together.  If something was imported, all
+    objects are frozen afterwards, so that no later collection walks through them."""
 
     froze = False  # something may be frozen that a task leaves behind
 
@@ -26,8 +26,8 @@ class NoCollection:
 
 
 def collect():
-    """Collect what a task that has gone leaves behind: its tensors may hang in a cycle.  What is frozen is walked
-    through (0.2 s) only where something was frozen since the last time."""
+    """Collect the garbage of a closed task: its tensors may be part of a cycle.  Frozen objects are walked through (0.2
+    s) only if some were frozen since the last time."""
     froze, NoCollection.froze = NoCollection.froze, False
     if froze:
         gc.unfreeze()

@@ -1,6 +1,6 @@
 """Run a function in a process forked from the worker: whatever a task does there (patches PyTorch, exits, hangs, forks)
-ends with that process, and the worker is unchanged for the next task.  A fork takes some ms, a worker with PyTorch
-seconds.
+ends with that process, and the worker is unchanged for the next task.  A fork takes milliseconds, starting a worker
+with PyTorch seconds.
 
 The worker itself must not have computed anything before: threads do not survive a fork."""
 
@@ -20,7 +20,8 @@ LOOK_S = 0.05
 
 
 def apart(call, seconds, memory_bytes):
-    """call()'s answer, which is JSON; Refuse "task" for an error, an end without an answer, or too much time."""
+    """The JSON that call() returns in the forked process.  Raises Refuse "task" for an error, an exit without an
+    answer, or a timeout."""
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
@@ -75,7 +76,7 @@ def limit_data(more):
 
 
 def receive(fd, pid, deadline):
-    """The answer's bytes; b"" where there is none; None where the time was up."""
+    """The answer's bytes; b"" if the process gave none; None on a timeout."""
     data, ended = b"", False
     while len(data) < 4 or len(data) < 4 + struct.unpack("<I", data[:4])[0] <= MAX_ANSWER:
         if select.select([fd], [], [], 0 if ended else LOOK_S)[0]:

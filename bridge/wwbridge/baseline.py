@@ -26,13 +26,13 @@ WARM_CALLS = 3
 
 
 class Compiled(Exception):
-    """Raised in place of running what torch.compile has just compiled."""
+    """Raised instead of running the graph that torch.compile has just compiled."""
 
 
 class NotRun:
-    """While it is in force, compiled graphs raise Compiled when they are called: torch.compile has then traced and
-    compiled, and nothing of it has run on the device.  Inductor's class is not part of PyTorch's interface; where it is
-    another one, nothing is compiled ahead, and prepare() does all of it."""
+    """Context in which compiled graphs raise Compiled when they are called: torch.compile then traces and compiles, and
+    runs nothing on the device.  Inductor's class is not part of PyTorch's interface; if a version has another one,
+    nothing is compiled ahead, and prepare() does all of it."""
 
     def __enter__(self):
         from torch._inductor.output_code import CompiledFxGraph
@@ -61,7 +61,7 @@ class Runner:
         start = time.monotonic()
         self.device_call = self.python_call = task.model
         if which == "compile":
-            # a module may have a length, which a test of truth would ask for
+            # `if module` would call the module's __len__()
             self.device_call = self.python_call = task_compiled(task) if ahead is None else ahead
         elif which == "autotune" and task.target.kind == "cuda":
             self.device_call = task_compiled(task, mode="max-autotune-no-cudagraphs")
@@ -112,7 +112,7 @@ class Clock:
         try:
             with NoCollection(), NotRun(), torch.no_grad():
                 self._ahead(*self.task.args())
-        except Exception as e:  # what is wrong with the task comes out again in prepare()
+        except Exception as e:  # prepare() meets the same error and reports it
             if not isinstance(e, Compiled):
                 print(f"nothing was compiled ahead: {one_line(e)}", flush=True)
 

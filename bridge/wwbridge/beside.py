@@ -1,10 +1,11 @@
-"""What a plan leaves to PyTorch, under the judge: a process of its own that holds neither task nor seed, only rows of
-the graph (operators.py) and shared memory.
+"""Runs, for the judge, the operators that a plan leaves to PyTorch.  The process holds neither task nor seed, only rows
+of the graph (operators.py) and shared memory.
 
 `beside` maps the memory of one plan: the task's inputs and parameters read-only, scratch of the plan both ways.
-`beside_arm` runs the parts of one call, each between a byte of the judge's and one of ours.  On the cpu the judge's
-clock times what lies between.  On cuda a part is one CUDA graph, timed here as a baseline is (device_time.py); scratch
-is memory of this process, made by cuMemCreate and lent to the runner, so no memory of PyTorch's own is ever shared.
+`beside_arm` runs the parts of one call: each starts at a byte of the judge's and ends with a byte of ours.  On the cpu
+the judge's clock measures the time between the two.  On cuda a part is one CUDA graph, timed here as a baseline is
+(device_time.py); scratch is memory of this process, made by cuMemCreate and lent to the runner, so no memory of
+PyTorch's own is ever shared.
 """
 
 import mmap
@@ -22,7 +23,7 @@ from .operators import DTYPES, Operators
 def host_bytes(row, fd):
     access = mmap.PROT_READ | (mmap.PROT_WRITE if row["writable"] else 0)
     shared = mmap.mmap(fd, row["map_bytes"], mmap.MAP_SHARED, access)
-    with warnings.catch_warnings():  # a tensor that must not be written is what is wanted
+    with warnings.catch_warnings():  # torch warns of read-only memory, which is intended
         warnings.simplefilter("ignore")
         return torch.frombuffer(shared, dtype=torch.uint8)
 
@@ -45,7 +46,8 @@ class Part:
 
     @staticmethod
     def as_graph_has_it(t, like):
-        """(the tensor, or where the graph's strides differ from those of the buffer, one to be filled first)"""
+        """(the tensor on the buffer, a tensor with the graph's strides to copy it to; None: the strides are the
+        same)"""
         if like is None or list(t.stride()) == like:
             return t, None
         return t, torch.empty_strided(t.shape, like, dtype=t.dtype, device=t.device)
@@ -63,8 +65,8 @@ class Part:
 
 
 class OnDevice(Part):
-    """A part as a CUDA graph.  It is captured in its first call: before that its operands hold no values, and an index
-    that is none would end this process."""
+    """A part as a CUDA graph.  It is captured in its first call: before that its operands hold no values, and an
+    invalid index among them would end this process."""
 
     def __init__(self, q, tensors):
         super().__init__(q, tensors)
@@ -76,7 +78,7 @@ class OnDevice(Part):
         self.graph, self.tried = made and made[0], True
 
     def run(self, flush):
-        """Microseconds on the device; flush: a Flush, or None where nobody asks for the time."""
+        """Run once; returns microseconds on the device. flush: a Flush, or None if the time is not needed."""
         if not self.tried:
             self.capture()
         if self.graph:
@@ -116,7 +118,7 @@ class Beside:
         return {"memory": [m.alloc_bytes for m in self.own]}, [m.fd for m in self.own]
 
     def arm(self, go, done, flush):
-        """Every part once, in order."""
+        """Run every part once, in order."""
         us = []
         os.write(done, b"r")
         with torch.no_grad():

@@ -169,7 +169,7 @@ class ImportedMemory:
 
 
 def wanted(task):
-    """(role, name, sizes, strides, dtype) of every buffer, in the order of the graph."""
+    """(role, name, sizes, strides, dtype) of every buffer of a task, in the order of the graph."""
     for role, table in (("input", task.table["inputs"]), ("param", task.table["params"])):
         for name, t in table:
             yield role, name, t.shape, t.stride(), t.dtype
@@ -217,7 +217,7 @@ class Shared:
             copy_all(*self.pairs[1])
 
     def poison(self):
-        """Every byte of the outputs as the judge's runners leave it before a call."""
+        """Fill the outputs with the bytes that the judge's runners write before a call."""
         for m, row in zip(self.memory, self.rows):
             if row["role"] == "output":
                 m.bytes.fill_(0xFF)

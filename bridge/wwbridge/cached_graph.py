@@ -1,11 +1,11 @@
-"""A graph that was made of this task before, by the same version of everything: to which tensors do its names belong
-now?
+"""Match the names of a cached graph, made from this task by the same versions of everything, with the tensors of this
+load.
 
 graph.py writes inputs in order, then the module's own parameters and buffers in the order of named_parameters() and
 named_buffers() (tied ones once), then constants.  The same walk here pairs each row with its tensor; a constant that
-the graph was made with (`z[0] = 1.0` lifts one) comes from the row's value.  Whatever does not agree (a form, a number
-of rows, a large constant that is no attribute of the module, one of another value in this load) is an answer of None,
-and the graph is made anew: a cached graph saves time and never decides anything.
+the graph was made with (`z[0] = 1.0` lifts one) comes from the row's value.  If anything does not agree (a form, a
+number of rows, a large constant that is no attribute of the module, or one with another value in this load), the answer
+is None, and the graph is made again: a cached graph saves time and never decides anything.
 
 Nothing in here may import torch.export or its dependencies.
 """
@@ -36,7 +36,7 @@ def table_of(task, graph):
             return None
         for row in rows[len(own) :]:
             t = task.state.get(row["name"])
-            if t is None and "value" in row and row["name"].startswith("lifted_tensor"):  # so torch.export names it
+            if t is None and "value" in row and row["name"].startswith("lifted_tensor"):  # torch.export's name
                 t = lifted(row, task.target.device)
             if row["role"] != "constant" or t is None or not same_form(row, t.shape, t.stride(), t.dtype):
                 return None
@@ -75,7 +75,7 @@ def same_form(row, sizes, strides, dtype):
 
 
 def plain(x):
-    """As graph.plain() writes the numbers of a constant."""
+    """A constant's numbers in the form of graph.plain()."""
     if isinstance(x, list):
         return [plain(v) for v in x]
     if isinstance(x, float) and not math.isfinite(x):

@@ -1,4 +1,4 @@
-"""The framed protocol of docs/formats/bridge.md on a Unix stream socket, this side of it.
+"""The worker's side of the framed protocol of docs/formats/bridge.md, on a Unix stream socket.
 
 The descriptor is moved to a high number, close-on-exec, and closed in every forked child, so that untrusted code
 that prints, forks or runs a compiler cannot write to the protocol by accident.

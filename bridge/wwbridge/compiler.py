@@ -1,4 +1,5 @@
-"""torch.compile with less work around it.  What inductor compiles, and how well, is PyTorch's default; these are not:
+"""torch.compile with less overhead.  What inductor compiles, and how well, is PyTorch's default; these settings are
+not:
 
     processes   Inductor's pool of compilers imports PyTorch once more: for a few kernels that takes longer than it
                 saves (4.5 s in place of 3.4 on 16 cores), and it takes the processors of the judges beside it.
@@ -9,8 +10,8 @@
                 PyTorch's headers are there for each; whether the C++ compiler knows the instructions that PyTorch does
                 not use itself is still tried, and loaded here.
 
-Only networks have the pool and the precompiled headers; a worker that is to do without the pool compiles one task after
-another (`synth run`) and has the headers too."""
+Only models with at least NETWORK modules get the pool and the precompiled headers.  A worker that compiles many tasks
+(`synth run`) gets the headers and no pool."""
 
 import os
 import subprocess
@@ -22,7 +23,7 @@ NETWORK = 24  # modules
 
 
 def compiled(model, device, pool=True, **how):
-    """torch.compile(model, **how).  pool: inductor may have processes of its own.  device: where the model is."""
+    """torch.compile(model, **how). pool: inductor may start compiler processes. device: the model's."""
     network = len(list(model.modules())) >= NETWORK
     if device.type == "cpu":
         from torch._inductor import config, cpu_vec_isa
@@ -38,7 +39,7 @@ def compiled(model, device, pool=True, **how):
 
 
 def check_call(argv, **kw):
-    """subprocess.check_call() for a text that imports PyTorch: it is here already."""
+    """subprocess.check_call() for a program text that imports PyTorch: runs it here, where PyTorch is imported."""
     if argv[1:2] == ["-c"]:
         exec(argv[2], {})
     else:

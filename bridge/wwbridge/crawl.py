@@ -23,7 +23,7 @@ from . import Refuse, one_line
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16,
           "int64": torch.int64,
           "bool": torch.bool}
-SIZES = (4, 6)  # the free size of each sampler, twice
+SIZES = (4, 6)  # two values of the size that each sampler leaves open
 
 # name: the arguments at a free size n and a type; "x" is what is sampled from a normal distribution
 SAMPLERS = {
@@ -124,7 +124,7 @@ def quietly():
 
 
 def call(function, arguments, seed=0):
-    """Its tensors, or None."""
+    """The operator's result tensors, or None."""
     if arguments is None:
         return None
     try:
@@ -142,7 +142,7 @@ def same(a, b):
 
 
 def rule(arguments, out):
-    """How the first result's shape follows from the operands' shapes."""
+    """The rule by which the first result's shape follows from the operands' shapes."""
     shapes = [tuple(t.shape) for t in tensors(arguments)]
     found, first = tuple(out[0].shape), shapes[0] if shapes else ()
     try:
@@ -273,7 +273,7 @@ def construct(cls, extra=None):
             given[p.name] = extra[p.name]
         elif p.name in MODULE_ARGUMENTS and (p.default is inspect.Parameter.empty or p.name in ("dropout", "p")):
             given[p.name] = MODULE_ARGUMENTS[p.name]
-    if issubclass(cls, torch.nn.RNNBase):  # its signature names nothing
+    if issubclass(cls, torch.nn.RNNBase):  # its signature is (*args, **kwargs)
         given = {k: MODULE_ARGUMENTS[k] for k in ("input_size", "hidden_size")}
     try:
         seed_all(3)
@@ -298,7 +298,7 @@ def modules():
 
 
 def typed(cls):
-    """Calls a module of the type of its first operand."""
+    """A function that calls a module, converted to the type of its first operand."""
     made = {}
 
     def run(*arguments):
@@ -389,14 +389,14 @@ TRIED = ({"batch": 2, "sequence": 8, "width": 1}, {"batch": 3, "sequence": 12, "
 
 
 def written(name, value):
-    """A configuration's or constructor's value, as it stands in a task."""
+    """The text of a configuration's or constructor's value in a task."""
     if name == "max_position_embeddings":
         return f"max({value}, SEQUENCE)"
     return f"{value} * WIDTH" if name in SCALED else repr(value)
 
 
 def input_texts(cls, rows, sizes):
-    """[(parameter, how it is called, text of each of its inputs)]"""
+    """[(parameter, text of the argument in the call, text of each way to make its input)]"""
     found = []
     for i, p in enumerate(list(inspect.signature(cls.forward).parameters.values())[1:]):
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or p.name == "attention_mask":
@@ -413,7 +413,7 @@ def input_texts(cls, rows, sizes):
 
 
 def block_task(cls, config, home):
-    """The text of a task of each way to feed it, with {batch}, {sequence}, {width} left open."""
+    """Texts of tasks of a block, one for each choice of inputs, with {batch}, {sequence}, {width} left open."""
     model = home.split(".")[-1]
     values = {k: v for k, v in SMALL.items() if hasattr(config, k)}
     extra = {**{k: v for k, v in SMALL.items() if isinstance(v, (int, float))}, "layer_idx": 0, "layer_id": 0,
@@ -443,7 +443,7 @@ def block_task(cls, config, home):
 
 
 def run_task(text, sizes):
-    """(parameters, shapes of the inputs, shape of the output), or None where it does not run, or not twice alike."""
+    """(parameters, shapes of the inputs, shape of the output); None if it does not run, or two runs differ."""
     for name, value in sizes.items():
         text = text.replace("{" + name + "}", str(value))
     names = {}

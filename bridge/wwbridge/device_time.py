@@ -1,7 +1,7 @@
-"""What a call takes on the device (cuda): captured in a CUDA graph, events around its replay behind a flush of the L2
-cache, so that launch overhead is no part of it; where capture fails, the sum of the kernels' times by torch.profiler.
+"""The device time of a call (cuda).  The call is captured in a CUDA graph; events measure a replay after a flush of the
+L2 cache, so launch overhead does not count.  If capture fails: the sum of the kernels' times by torch.profiler.
 
-Baselines (baseline.py) and what plans leave to PyTorch (beside.py) are timed by the same lines.
+Baselines (baseline.py) and operators that plans leave to PyTorch (beside.py) are timed by this code.
 """
 
 import torch
@@ -12,7 +12,7 @@ from .tensors import out_of_memory
 
 def captured(call, before, what):
     """`call`, which has run before, as a CUDA graph: (graph, what it returned in it); None where it cannot be
-    captured.  before() goes ahead of each run."""
+    captured.  before() is called before each run."""
     try:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -35,8 +35,7 @@ def captured(call, before, what):
         print(f"CUDA graph capture of {what} failed: {one_line(e)}", flush=True)
         graph = out = None
         torch.cuda.synchronize()
-        # An aborted capture leaves PyTorch's random generator believing that it is being captured; a whole one ends
-        # that.
+        # After an aborted capture PyTorch's random generator is still in capture mode; a complete capture ends that.
         with torch.cuda.graph(torch.cuda.CUDAGraph()):
             torch.zeros(1, device="cuda")
         torch.cuda.synchronize()
@@ -69,13 +68,13 @@ class Flush:
 def events():
     a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     a.record()
-    b.record()  # an event is created when it is first recorded: not in what is timed
+    b.record()  # the first record creates the event: do that outside of the timed part
     return a, b
 
 
 def replay_us(graph, flush):
-    """flush: a Flush, or None.  It is queued behind nothing and ahead of the graph: it keeps the device busy while the
-    host queues the rest, so the events see no launch latency."""
+    """Microseconds of one replay. flush: a Flush, or None.  The flush is queued before the graph and keeps the device
+    busy while the host queues the rest, so the events see no launch latency."""
     a, b = events()
     torch.cuda.synchronize()
     for _ in range(2 if flush else 0):

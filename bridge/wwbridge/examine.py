@@ -2,13 +2,13 @@
 
 The tests are stricter than the judge's (reference.py): a task that is kept here is not degenerate there.
 
-    depends       every input and every parameter: by one backward pass of a random weighing of the outputs; what has no
-                  gradient, or hardly one, is changed and the outputs compared (indices, masks; a bias that a norm
-                  cancels has a gradient of rounding errors)
-    degenerate    outputs of two draws of the inputs, compared with each other, with their mean, with zero; values that
-                  a mask of -1e9 beside them hides
-    finite        with inputs scaled by 2^-6 and 2^6, and shifted by 3
-    compile       torch.compile's outputs against eager's
+    depends       outputs depend on every input and parameter: one backward pass of a randomly weighted sum of the
+                  outputs; tensors without a clear gradient (indices, masks; a bias that a norm cancels) are
+                  changed, and the outputs compared
+    degenerate    outputs of two draws of the inputs differ from each other, from their mean and from zero; no values
+                  are hidden by a mask of -1e9 next to them
+    finite        outputs are finite with inputs scaled by 2^-6 and 2^6, and shifted by 3
+    compile       torch.compile's outputs equal eager's
 
 The baseline compile is then prepared, so that the client can measure it (the requests time and arm).
 """
@@ -29,7 +29,7 @@ def floating(t):
 
 
 def near(a, b, by=SAME):
-    """Whether b would be taken for a: by the norm, or by `paper`'s tolerances."""
+    """Would b pass as a: by the norm, or by the tolerances of rule `paper`?"""
     if not floating(a):
         return a.numel() == 0 or (a != b).float().mean().item() <= by
     x, y = a.float(), b.float()
@@ -46,14 +46,14 @@ def apart(a, b):
 
 
 def hidden(a):
-    """The share of elements that are not 0 and that `strict` would let be anything, beside much larger ones."""
+    """The share of elements, not 0, that are so small next to others that rule `strict` accepts any value for them."""
     x = a.double().abs()
     return ((x > 0) & (x < 1e-5 * x.square().mean().sqrt())).double().mean().item()
 
 
 def trivial(a, b, i):
-    """Whether output i could be answered without the inputs; a, b: those of two draws.  How near a small output is to
-    one number differs from draw to draw, so each of the two has to be twice as far from it."""
+    """Can output i be computed without the inputs? a, b: the outputs of two draws.  The distance of a small output from
+    a constant varies from draw to draw, so each of the two must be twice as far from it."""
     if near(a, b):
         return "same for every draw", f"output {i} hardly depends on the draw of the inputs"
     for t in (a, b):
@@ -70,7 +70,7 @@ def trivial(a, b, i):
 
 
 def keep_nothing_compiled():
-    """No task comes twice, so PyTorch need not make keys of what it compiles and write it down."""
+    """Turn PyTorch's caches of compiled code off: no task comes twice."""
     from torch._functorch import config as functorch
     from torch._inductor import config as inductor
 
@@ -92,7 +92,7 @@ class Examination:
     def draw(self, name, params, scale=1.0, shift=0.0):
         self.task.draw(sub_seed(self.seed, name), scale, shift, params)
 
-    # ---- One after the other; each says what is wrong, or nothing
+    # ---- The steps, in order; each returns what is wrong, or None
 
     def degenerate(self):
         self.draw("b", "redraw")
@@ -120,7 +120,7 @@ class Examination:
         return None
 
     def suspects(self):
-        """(name, tensor, how to change it) of what may have no effect."""
+        """(name, tensor, how to change it) of tensors that may have no effect on the outputs."""
         task, small = self.task, self.gradients()
         for i, t in enumerate(task.inputs):
             if id(t) in small:
@@ -154,7 +154,7 @@ class Examination:
             task.restore()
             size = {}
             for key, grad in zip(places, found):
-                # what a change of the tensor by its own size does
+                # the effect of a change of the tensor by its own size
                 size[key] = (
                     0.0
                     if grad is None
@@ -195,7 +195,7 @@ class Examination:
             with torch.no_grad(), NoCollection(), task.target.share:
                 out = [t.clone() for t in task._flat(call(*task.args()))]
                 task.restore()
-                self.first = self.outputs()  # once more: nobody held them while this worker compiled
+                self.first = self.outputs()  # again: they were not held while this worker compiled
         except Exception as e:
             if out_of_memory(e):
                 raise
@@ -212,14 +212,15 @@ class Examination:
         return None
 
     def run(self, stage):
-        """stage "eager": what needs no compiler; "compile": the rest, of a task that the first stage found good."""
+        """stage "eager": the tests without a compiler; "compile": the others, for a task that passed the first
+        stage."""
         cuda = self.task.target.kind == "cuda"
         if cuda:
             torch.cuda.reset_peak_memory_stats(self.task.device)
         with torch.no_grad():
             for step in [self.compiled] if stage == "compile" else [self.degenerate, self.unused, self.scaled]:
                 found = step()
-                if step == self.degenerate:  # the module's own memory; gradients take more
+                if step == self.degenerate:  # so far the module's own memory; gradients take more
                     self.facts["memory_bytes"] = torch.cuda.max_memory_allocated(self.task.device) if cuda else 0
                 if found:
                     return {"reason": found[0], "detail": found[1], **self.facts}
@@ -240,13 +241,13 @@ def examine(task, seed, stage, compiler):
 
 
 def drop(task):
-    """All of it, its memory on the device too: others need that before the next task comes."""
+    """Free the task and its device memory, which others need before the next task comes."""
     task.examination = None
     torch._dynamo.reset()
     task.free(True)
     task.close()
     target = task.target
-    task.__dict__.clear()  # a cycle that is left of it holds no tensor
+    task.__dict__.clear()  # so that a cycle that stays alive holds no tensor
     if target.kind == "cuda":
         torch.cuda.empty_cache()
     return {"reason": ""}

@@ -1,4 +1,4 @@
-"""What machine this is: versions, the facts of struct ww_device, bandwidth and peaks, both measured."""
+"""Facts of the machine: versions, the members of struct ww_device, measured bandwidth and peaks."""
 
 import os
 import platform
@@ -10,8 +10,8 @@ from . import Refuse, lean
 
 class Target:
     pool_bytes = 0  # for references that will be used again
-    bandwidth = 0.0  # once measured
-    share = nullcontext()  # around what runs on the device, where others measure on it (share.py)
+    bandwidth = 0.0  # bytes a second; 0: not measured yet
+    share = nullcontext()  # context for work on the device, if others measure there (share.py)
     one_compiler = False  # torch.compile compiles in this process, whatever the model's size
 
     def __init__(self, kind, index, torch):
@@ -24,12 +24,12 @@ class Target:
             self.torch.cuda.synchronize()
 
 
-# Before PyTorch is imported.
+# Set before PyTorch is imported.
 ENVIRONMENT = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # more for a network: compiler.py
 
 
 def settings(torch):
-    """Everything global that would change PyTorch's own speed or accuracy; a task may not leave it changed."""
+    """PyTorch's global settings that change its speed or accuracy; a task may not leave one changed."""
     return {
         "matmul TF32": torch.backends.cuda.matmul.allow_tf32,
         "cuDNN TF32": torch.backends.cudnn.allow_tf32,
@@ -128,7 +128,7 @@ def cpu_facts(t):
 
 
 def cpu_caches():
-    """Bytes of the data caches of core 0 by level; 0 where the system does not say."""
+    """Bytes of the data caches of core 0 by level; 0: unknown."""
     sizes = [0, 0, 0, 0]
     for i in range(8):
         folder = f"/sys/devices/system/cpu/cpu0/cache/index{i}/"
@@ -164,8 +164,8 @@ def cublas_version():
 
 
 def best_seconds(t, call):
-    """The least time of a call.  Ends when SAME calls in a row were no better by 1%, or after MOST calls: other work on
-    the machine only adds time."""
+    """The shortest time of a call, seconds: other work on the machine only adds time.  Ends after SAME calls in a row
+    without a gain of 1%, or after MOST calls."""
     SAME, MOST = 6, 40
     torch = t.torch
     best, since = float("inf"), 0
@@ -189,7 +189,7 @@ def best_seconds(t, call):
 
 
 def copy_bandwidth(t):
-    """Bytes read plus bytes written a second, of a copy far larger than any cache; 0 where there is no room for it."""
+    """Bytes read plus bytes written a second, of a copy much larger than any cache; 0: not enough memory for it."""
     n = (1 << 30) if t.kind == "cuda" else (128 << 20)
     try:
         a = t.torch.zeros(n, dtype=t.torch.uint8, device=t.device)

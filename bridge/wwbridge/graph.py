@@ -169,7 +169,7 @@ class Writer:
         return name
 
     def _name_places(self):
-        """Inputs first, then the module's own parameters and buffers (used or not), then constants."""
+        """Name inputs first, then the module's own parameters and buffers (used or not), then constants."""
         places = {n.name: n for n in self.graph.nodes if n.op in ("placeholder", "get_attr")}
         for pname, kind in self.kinds.items():
             if kind[0] == "input":
@@ -229,7 +229,7 @@ class Writer:
         out = [v for v in tree_flatten(n.meta.get("val"))[0] if isinstance(v, torch.Tensor)]
         op = "getitem" if n.target is operator.getitem else getattr(n.target, "__name__", "?")
         if not out and not n.users and op != "_exit_autocast":
-            return None  # assertions
+            return None  # an assertion
         name = self.names[n.name] = self._claim(n.name)
         if isinstance(n.target, torch._ops.OpOverload):
             op = str(n.target)
@@ -239,7 +239,7 @@ class Writer:
 
     def _cost(self, n, out):
         operands = [a.meta["val"] for a in n.all_input_nodes
-                    if isinstance(a.meta.get("val"), torch.Tensor)]  # each once
+                    if isinstance(a.meta.get("val"), torch.Tensor)]  # each tensor counts once
         if n.target is operator.getitem or not isinstance(n.target, torch._ops.OpOverload):
             return 0, 0
         counted = recurrent.flops(op_name(n.target), torch.fx.node.map_arg(n.args, lambda x: x.meta["val"]))
@@ -261,7 +261,7 @@ class Writer:
         return read + written, counted or (max(sizes) if operands and sizes else 0)
 
     def _run(self, n, operands):
-        """Run the operator on fake tensors: (flops that the counter knows, whether the result shares its operand's
+        """Run the operator on fake tensors; returns (flops that the counter knows, does the result share its operand's
         memory)."""
         def real(x):
             return x.meta["val"]
@@ -282,7 +282,7 @@ class Writer:
             return 0, False
 
     def _places(self):
-        """The graph's inputs and parameters."""
+        """The rows of the graph's inputs and parameters."""
         for n in self.graph.nodes:
             kind = self.kinds.get(n.name, ("",))[0] if n.op in ("placeholder", "get_attr") else ""
             if kind in ("input", "param") and n.name in self.names:

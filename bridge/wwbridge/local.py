@@ -24,15 +24,15 @@ class Local:
         self.unnamed = []
 
     def find_spec(self, name, path=None, target=None):
-        """A finder of Python's import: only for the names that the text imports, so that no file that lies there by
-        chance hides a module of PyTorch's."""
+        """A finder of Python's import, only for the names that the text imports, so that no other file there hides a
+        module of PyTorch's."""
         return importlib.machinery.PathFinder.find_spec(name, self.roots) if name in self.modules else None
 
     def has(self, name):
         return name in self.modules or importlib.machinery.PathFinder.find_spec(name, self.roots) is not None
 
     def enter(self):
-        """From now on the task's names are found.  What an earlier task of this process brought goes first."""
+        """Make the task's names importable.  First remove the modules of an earlier task of this process."""
         leave()
         if not self.roots:
             return
@@ -44,7 +44,7 @@ class Local:
         os.chdir(self.roots[0])
 
     def names_of(self, path):
-        """What a file of the user's is called below each root that it lies in; none for others."""
+        """The path of a user's file relative to each root that contains it; empty for other files."""
         path = os.path.realpath(path)
         if path.startswith(OURS) or "/site-packages/" in path:
             return []
@@ -65,7 +65,7 @@ class Local:
 
     @contextmanager
     def watched(self):
-        """While the task's code runs."""
+        """Context for running the task's code: the audit hook watches files."""
         Local.watching += 1
         try:
             yield

@@ -3,14 +3,14 @@
 The judge calls a time suspect where it is below what these bytes need, so they are a lower bound or worth nothing: what
 may be left unread does not count.  Three questions are asked of every use of a value, backwards from the outputs.
 
-  - Is the result looked at?  What no output depends on needs nothing.
-  - How much of the result is looked at?  Operators that work element by element, and views that keep every element,
-    need as much of their operand as is needed of their result.  Any other operator whose result is needed only in part
-    is counted as needing nothing: which part of its operands that touches is not known here.
-  - How much of the operand does the operator look at?  A slice its elements; a lookup (embedding, index, gather) as
-    little as one element; a triangle half; a convolution or pooling with a stride beyond its kernel the positions that
-    it visits; an operator that overwrites its operand, or chooses by another one's values (where, masked_fill),
-    nothing.
+  - Is the result used? If no output depends on it, it needs nothing.
+  - How much of the result is used?  Pointwise operators, and views that keep every element, need as much of their
+    operand as is needed of their result.  Any other operator whose result is needed only in part counts as needing
+    nothing: which part of its operands that touches is not known here.
+  - How much of the operand does the operator read?  A slice reads its elements; a lookup (embedding, index, gather) as
+    little as one element; a triangle half; a convolution or pooling with a stride beyond its kernel the positions
+    that it visits; an operator that overwrites its operand, or selects by another operand's values (where,
+    masked_fill), nothing.
 
 Elements that strides of zero repeat count once; gaps between strided elements do not count.
 """
@@ -32,7 +32,7 @@ PARTS = {"slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unb
          "as_strided"}
 SHAPE_ONLY = {"zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty", "new_full",
               "new_empty_strided", "rand_like", "randn_like"}
-LIKE_SECOND = {"expand_as", "view_as", "reshape_as", "type_as"}  # the second operand gives its shape or type only
+LIKE_SECOND = {"expand_as", "view_as", "reshape_as", "type_as"}  # only the shape or type of the second operand is read
 WINDOWS = {"conv1d", "conv2d", "conv3d", "convolution", "max_pool1d", "max_pool2d", "max_pool3d",
            "max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
 
@@ -79,7 +79,7 @@ class Needed:
         return self.elements(n) * v.dtype.itemsize if isinstance(v, torch.Tensor) else 0
 
     def elements(self, n):
-        """How many elements of node n's value must be looked at."""
+        """How many elements of node n's value must be read."""
         if n not in self.counts:
             v = n.meta.get("val")
             self.counts[n] = 0
@@ -90,16 +90,16 @@ class Needed:
         return self.counts[n]
 
     def _whole(self, n):
-        """Is everything that node n makes looked at?  (Of several results: one of them, wholly.)"""
+        """Is the whole result of node n read?  (With several results: the whole of one.)"""
         v = n.meta.get("val")
         if isinstance(v, torch.Tensor):
             return self.elements(n) >= distinct(v.shape, v.stride())
         return any(self._whole(user) for user in n.users) if isinstance(v, (list, tuple)) else True
 
     def _of(self, user, n, v, whole):
-        """How much of operand n (value v, `whole` elements) does one of its users look at?"""
+        """How many elements of operand n (value v, `whole` elements) does one of its users read?"""
         if user.op == "output":
-            return 0  # elements() knows the outputs; what else is listed there is state
+            return 0  # elements() counts outputs; the rest of the list is state
         if not isinstance(user.target, torch._ops.OpOverload):
             return self.elements(user)  # getitem
         packet, val = op_name(user.target), user.meta.get("val")
@@ -107,7 +107,7 @@ class Needed:
         if packet in SHAPE_ONLY or (packet in LIKE_SECOND and not first):
             return 0
         if packet in CHOOSERS and not (packet == "where" and first):
-            return 0  # the mask or the indices, which are data, may leave out any element
+            return 0  # the mask or the indices may leave out any element
         if (packet in LOOKUPS or packet in OVERWRITERS) and first:
             return 0
         if packet in PARTS and first:

@@ -1,11 +1,11 @@
-"""Operators of a task's graph that a plan leaves to PyTorch: run from the graph's rows, on memory that is shared.
+"""Run operators of a task's graph that a plan leaves to PyTorch, from the graph's rows, on shared memory.
 
 The rows are the judge's own copy of the graph (graph.py), the task's inputs and parameters are its shared buffers, and
-what lies between is scratch of the plan.  Nothing of the candidate is code here: it contributes numbers and the choice
-of rows.  This module stands alone, since exports carry a copy of it.
+what lies between is scratch of the plan.  The candidate contributes numbers and the choice of rows, but no code.  This
+module imports no other of ours, since exports carry a copy of it.
 
-Where one of the operators works in place, everything that comes from outside is copied first: its result is the new
-value, and what the memory held stays, which may be the task's and read-only.
+If one of the operators works in place, all values from outside are copied first: the copy gets the new value, and the
+memory, which may be the task's and read-only, is unchanged.
 
 A row's JSON has lost the types of torch (graph.plain()): the operator's own schema says where a string is one.
 """
@@ -30,7 +30,7 @@ def overload(name):
 
 
 def typed(x, kind):
-    """A string of the JSON as what the schema's type wants."""
+    """A string of the JSON converted to the schema's type."""
     if not isinstance(x, str):
         return x
     if "ScalarType" in kind or kind == "int" and x in DTYPES:
@@ -38,18 +38,18 @@ def typed(x, kind):
     if "MemoryFormat" in kind or "Layout" in kind:
         return getattr(torch, x)
     if "Device" in kind:
-        return torch.device(torch.device(x).type)  # the current one
+        return torch.device(torch.device(x).type)  # of that kind, the current one
     return float(x) if x in ("inf", "-inf", "nan") and kind != "str" else x
 
 
 def written(call):
-    """Which arguments the operator writes to."""
+    """The indices of the arguments that the operator writes to."""
     schema = getattr(call, "_schema", None)
     return [i for i, a in enumerate(schema.arguments if schema else ()) if a.alias_info and a.alias_info.is_write]
 
 
 def step(row):
-    """(name, operator, arguments, keyword arguments) of a row; the arguments are still to be resolved."""
+    """(name, operator, arguments, keyword arguments) of a row; references in the arguments are not resolved yet."""
     call = overload(row["op"])
     schema = getattr(call, "_schema", None)
     if schema is None:
@@ -61,7 +61,7 @@ def step(row):
 
 
 class Operators:
-    """Some rows in order.  rows: [{name, op, args, kwargs}]; writes: names of those whose results are stored."""
+    """Rows to be run in order. rows: [{name, op, args, kwargs}]; writes: names of those whose results are stored."""
 
     def __init__(self, rows, writes):
         self.steps, self.writes = [step(row) for row in rows], writes
@@ -72,7 +72,8 @@ class Operators:
         self.copies = any(map(written, calls))
 
     def __call__(self, values):
-        """values: {name: tensor} of what the rows read and do not compute.  The results, in the order of `writes`."""
+        """values: {name: tensor} that the rows read and do not compute.  Returns the results in the order of
+        `writes`."""
         values = {name: v.clone() if self.copies else v for name, v in values.items()}
         for name, call, args, kwargs in self.steps:
             values[name] = call(*resolve(args, values), **{k: resolve(v, values) for k, v in kwargs.items()})

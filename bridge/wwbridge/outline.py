@@ -1,8 +1,8 @@
-"""What a task computes, without computing it: its ATen graph, made on tensors without values (FakeTensorMode), so that
-a task of any size takes neither memory nor time.  The same graph as graph.py's, which src/task/signature.c reads, less
-what only the values tell (bytes, flops, which state changes, what redraws can change).
+"""A task's ATen graph, made on tensors without values (FakeTensorMode), so that a task of any size takes neither memory
+nor time.  The same graph as graph.py's, which src/task/signature.c reads, without the parts that need values (bytes,
+flops, which state changes, what redraws can change).
 
-A module that needs values while it is made (`.item()` in __init__) is made of real ones."""
+A module that needs values when it is made (`.item()` in __init__) is made with real tensors."""
 
 import types
 from contextlib import nullcontext
@@ -91,7 +91,7 @@ class Writer(graph.Writer):
 
 
 def called(n):
-    """The library's modules and functions that this operator is part of, by the last part of their names."""
+    """PyTorch's modules and functions that called this operator, by the last part of their names."""
     stack = n.meta.get("nn_module_stack") or {}
     names = [str(v[1]).split(".")[-1] for v in stack.values() if "ww_task" not in str(v[1])]
     fn = n.meta.get("torch_fn")
@@ -99,13 +99,13 @@ def called(n):
 
 
 def nodes_of(made):
-    """What signatures are made of."""
+    """The graph's nodes with the members that signatures need."""
     return {"inputs": made["inputs"], "scalars": made["scalars"], "params": made["params"], "outputs": made["outputs"],
             "nodes": [{k: v for k, v in n.items() if k not in ("bytes", "flops")} for n in made["nodes"]]}
 
 
 def outline(text, name, local):
-    """In a process of its own (apart.py): graph.py is bent to this end and stays so."""
+    """Call it in a forked process (apart.py): it patches graph.py for good."""
     graph.Needed, graph.Writer = (lambda *_: types.SimpleNamespace(bytes=lambda n: 0)), Writer
     torch.nn.Module._apply = apply_anew
     problem = None
@@ -120,7 +120,7 @@ def outline(text, name, local):
             except Exception as e:
                 problem = problem or Refuse("task", f"{name}: {type(e).__name__}: {e}")
                 if not any(word in f"{type(e).__name__} {e}".lower() for word in ("datadependent", "fake")):
-                    break  # real tensors would not help
+                    break  # real tensors would fail, too
     raise problem
 
 
@@ -138,7 +138,7 @@ def warm_up():
             "    def forward(self, x):\n        return self.f(x).relu()\n"
             "def get_inputs():\n    return [torch.rand(2, 2)]\ndef get_init_inputs():\n    return []\n")
     own = graph.Needed, graph.Writer, torch.nn.Module._apply
-    torch.set_num_threads(1)  # threads would not survive a fork
+    torch.set_num_threads(1)  # threads do not survive a fork
     try:
         outline(text, "warm_up", Local())
     finally:

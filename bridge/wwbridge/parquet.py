@@ -1,4 +1,4 @@
-"""Task sets in Parquet, read and written by pyarrow through open descriptors (docs/formats/bridge.md, "set_open",
+"""Read and write task sets in Parquet, by pyarrow through open descriptors (docs/formats/bridge.md, "set_open",
 "set_write")."""
 
 import itertools
@@ -8,7 +8,7 @@ import os
 from . import Refuse, one_line, source
 
 PIECE_BYTES, ROW_BYTES, ROWS = 4 << 20, 12 << 20, 64
-JSON_TEXT = {b"warpwright": b"json"}  # of a column whose texts are JSON
+JSON_TEXT = {b"warpwright": b"json"}  # metadata of a column whose texts are JSON
 
 
 def need_pyarrow():
@@ -20,14 +20,14 @@ def need_pyarrow():
 
 
 def kind_of(value):
-    """The Arrow type that holds a value; "json" where none does."""
+    """The Arrow type that holds a value; "json" if none does."""
     if isinstance(value, list):
         return "texts" if all(isinstance(v, str) for v in value) else "json"
     return {str: "text", bool: "flag", int: "integer", float: "number"}.get(type(value), "json")
 
 
 def write(lines, fd):
-    """JSON lines as Parquet, in two passes: the columns' types, then the rows."""
+    """Write JSON lines as Parquet, in two passes: the columns' types, then the rows."""
     arrow = need_pyarrow()
     types = {"text": arrow.string(), "texts": arrow.list_(arrow.string()), "flag": arrow.bool_(),
              "integer": arrow.int64(), "number": arrow.float64(), "json": arrow.string()}
@@ -72,7 +72,7 @@ class Rows:
             raise Refuse("request", f"is damaged: {type(e).__name__}: {one_line(e, 200)}")
 
     def piece(self):
-        """Some rows; none at the end.  One that cannot be sent is None."""
+        """The next rows; none at the end.  A row that cannot be sent is None."""
         rows, size = [], 0
         for row in self.rows:
             row = {k: json.loads(v) if k in self.json else v for k, v in row.items() if v is not None}

@@ -1,22 +1,22 @@
 """Norms of the parts of a tensor: its slices along every axis, its rows, and blocks of consecutive elements.
 
-One norm for a whole tensor says nothing about what is small beside the rest: a row of 1e-6 could be zeros.  So rule
-strict looks at parts as well, each by its own size.  What a part is follows from the shape alone, never from values
-(elements that are small by chance are no part of their own).  Of dimensions d0 .. dk, those of size 1 left out:
+One norm for a whole tensor does not show errors in small parts: a row of 1e-6 next to large rows could be zeros.  So
+rule strict checks parts as well, each relative to its own size.  The parts follow from the shape alone, never from
+values (elements that are small by chance are no part of their own).  With dimensions d0 .. dk, without those of size 1:
 
     runs      one part for each index of the first p dimensions, p from 1 to k; p = k are the rows
     slices    one part for each index of a dimension
     crossed   one part for each pair of indices of the first and the last dimension, from three dimensions on
     blocks    BLOCK consecutive elements
 
-Parts of fewer than LEAST elements (FEWER in an output of less than two such parts, blocks of as many) are merged, since
-chance rules the norm of a few: with those that follow them, and a second time with others at even distances.  Without
-the second, every other row of 32 elements could be zeros where its neighbours are large.  The distance is a multiple of
-24 where there are so many parts, so that what changes in steps of 2, 3, 4, 6, 8, 12 or 24 is not mixed.  Elements of a
-single dimension are merged in the second way only; blocks are the first.
+Parts of fewer than LEAST elements (FEWER in an output of less than two such parts; blocks have as many) are merged,
+since the norm of a few elements is a matter of chance: once with the parts that follow, and once with parts at an even
+distance.  Without the second, every other row of 32 elements could be zeros if its neighbours are large.  The distance
+is a multiple of 24 if there are so many parts, so that patterns with a period of 2, 3, 4, 6, 8, 12 or 24 are not mixed.
+Elements of a single dimension are merged in the second way only; blocks are the first.
 
-Everything comes out of one pass: the sums of squares of rows, of (first, last) pairs and of blocks, for each piece of
-the tensor that fits the cache; all other sums are sums of these.  Nothing here waits for a GPU.
+One pass computes everything: the sums of squares of rows, of (first, last) pairs and of blocks, for each piece of the
+tensor that fits the cache; all other sums are sums of these.  Nothing here waits for a GPU.
 """
 
 import functools
@@ -26,7 +26,7 @@ import torch
 
 LEAST, BLOCK, FEWER = 64, 256, 8
 EVEN = (24, 12, 8, 6, 4, 3, 2, 1)
-MOST = 1 << 24  # rows, or columns, whose sums are looked at: they take memory
+MOST = 1 << 24  # most rows, or columns, with sums of their own: they take memory
 CHUNK = 1 << 23  # elements at a time on a GPU
 HOST_CHUNK = 1 << 14  # on the cpu: fp64 stays in the cache, and below 1 << 15 no operator wakes threads to share it
 
@@ -42,8 +42,8 @@ def evenly(n, most):
 
 
 class Kind:
-    """Parts of one kind: index s of the middle one of (outer, size, inner), at least `per` of them together:
-    neighbours, or (apart) those at a distance of `groups`."""
+    """Parts of one kind: the indices of the middle dimension of (outer, size, inner), at least `per` of them merged:
+    adjacent ones, or (apart) those at a distance of `groups`."""
 
     def __init__(self, name, source, outer, size, inner, elements, apart=False):
         least = LEAST if elements >= 2 * LEAST else FEWER
@@ -81,14 +81,14 @@ class Kind:
 
 
 class Layout:
-    """The parts of a shape, and the pieces in which its elements are looked at: (start, first, rows, columns) of (lead,
-    mid, cols)."""
+    """The parts of a shape, and the pieces in which its elements are read: (start, first, rows, columns) of (lead, mid,
+    cols)."""
 
     def __init__(self, shape, step):
         self.shape, dims = shape, [s for s in shape if s > 1] or [1]
         self.numel = math.prod(shape)
         self.block = BLOCK if self.numel >= 2 * LEAST else FEWER
-        while self.numel // dims[-1] > MOST:  # short rows without number count as one dimension with what holds them
+        while self.numel // dims[-1] > MOST:  # too many short rows: merge the last two dimensions
             dims[-2:] = [dims[-2] * dims[-1]]
         self.cols, self.rows = dims[-1], self.numel // dims[-1]
         self.lead = dims[0] if len(dims) > 2 and LEAST * dims[0] <= self.rows and dims[0] * dims[-1] <= MOST else 1
@@ -139,7 +139,7 @@ class Layout:
                 yield start + j * self.block, start + (n if j == m - 1 else (j + 1) * self.block)
 
     def counts(self, device):
-        """(elements of each part, which kind it is of)"""
+        """(elements of each part, the kind of each part)"""
         def column(n, each, rest):
             t = torch.full((n,), float(each), dtype=torch.float64, device=device)
             t[-1] += rest
@@ -183,7 +183,7 @@ class Layout:
         return (torch.cat(out) if len(out) > 1 else out[0]), top
 
     def total(self, sums):
-        """Of all elements, from the sums of the blocks."""
+        """The sum over all elements, from the sums of the blocks."""
         return sums[sum(k.groups for k in self.kinds) :].sum()
 
     def find(self, part, device):
@@ -227,17 +227,17 @@ def layout(t):
     return _layout(tuple(t.shape), step_of(t))
 
 
-# What an error of a part is measured by.
-BACKWARD = 1e-5  # errors of the inputs that an exact program of fp32 may be as wrong as: 84 units in the last place
-TAIL = 3.72  # of a normal distribution, 1 in 10,000 is beyond
-ONE = 16  # one element may be so many times the floor off, here as in the whole
+# ---- Limits of the errors of parts
+BACKWARD = 1e-5  # 84 fp32 units in the last place: the error of an exact program is at most that of such inputs
+TAIL = 3.72  # 1 in 10,000 of a normal distribution exceeds so many standard deviations
+ONE = 16  # the error of one element may be so many times the floor, in a part as in the whole
 SOON = 4  # neighbours after which a part that is far beyond its limit is wrong
-UNITS_CAP = 0.25  # an error that conditioning alone allows is at most so much of the part: zeros are never right by it
+UNITS_CAP = 0.25  # conditioning allows errors up to this share of a part, so that zeros are never right
 SCALES = 2200  # binary orders of magnitude of a square in fp64
 
 
 def tail(n):
-    """How many times its root mean square the root mean square of n normal errors is at most, but for one time in
+    """The factor that the root mean square of n normal errors exceeds, relative to their standard deviation, once in
     10,000 (Wilson and Hilferty): 4.0 for one, 2.0 for eight, 1.3 for 64."""
     return (1 - 2 / (9 * n) + TAIL * (2 / (9 * n)) ** 0.5) ** 1.5
 
@@ -249,16 +249,16 @@ class Limits:
         """own: the output's dtype; own2, exact2: sums of squares of PyTorch's error and of the reference."""
         self.layout, (n, kind) = layout(exact), layout(exact).counts(exact.device)
         self.size2, self.own2 = exact2, own2
-        info = torch.finfo(own)  # what may be flushed to zero
+        info = torch.finfo(own)  # `smallest`: what may be flushed to zero
         smallest = info.tiny * info.eps if own == torch.float16 else info.tiny
         least2 = torch.maximum(exact2 * floor**2 * (ONE**2 / n).clamp(min=1.0), n * smallest**2)
         self.limit2 = torch.maximum(least2, 16 * torch.maximum(own2, self._usual(n, kind) * n))
         self.seen, self.sum2, self.sum4, self.moved2, self.wide = 0, 0, 0, torch.zeros_like(own2), {}
 
     def _usual(self, n, kind):
-        """PyTorch's mean square error in parts of this kind whose elements are about as large, within a factor of two:
-        its error in one part may be small by luck.  The mean of roots, squared, since one part that is badly
-        conditioned says nothing about the others."""
+        """PyTorch's usual mean square error in parts of this kind with elements of about the same size, within a factor
+        of two: its error in one part may be small by luck.  It is the square of the mean of roots, so that one badly
+        conditioned part does not raise the limit of the others."""
         scale = torch.frexp(self.size2 / n)[1].long().clamp(-SCALES, SCALES) // 2 + SCALES
         key = kind * 2 * SCALES + scale
         bins = int(2 * SCALES * (len(self.layout.kinds) + 1))
@@ -268,10 +268,10 @@ class Limits:
         return (all_[key] / ones[key]) ** 4
 
     def learn(self, error2, size2, moved2, unit):
-        """What a neighbour of the draw tells: PyTorch's error there, how large the parts are, how far the exact result
-        has moved. unit: by how much inputs moved, inf: far; None: not at all."""
+        """Take in a neighbour of the draw: PyTorch's error there, the size of the parts, how far the exact result has
+        moved. unit: by how much inputs moved, inf: far; None: not at all."""
         self.seen += 1
-        if unit == math.inf:  # what it would be at the size of the draw itself
+        if unit == math.inf:  # scaled to the size of the draw itself
             error2 = error2 * (self.size2 / torch.maximum(size2, self.size2)).nan_to_num(1.0)
         elif unit is not None:
             self.moved2 = torch.maximum(self.moved2,
@@ -279,9 +279,8 @@ class Limits:
         self.sum2, self.sum4 = self.sum2 + error2, self.sum4 + error2 * error2
 
     def widen(self, n):
-        """The limits after n neighbours, of which some may not have been possible.  How many elements make most of an
-        error shows in how much it changes from neighbour to neighbour: the mean of n squares has a variance of 2 /
-        n."""
+        """Set the limits after n neighbours, of which some may have failed.  The variance of an error from neighbour to
+        neighbour tells how many elements make most of it: the mean of n squares has a variance of 2 / n."""
         draws = self.seen + 1
         usual2 = (self.own2 + self.sum2) / draws
         spread = ((self.own2**2 + self.sum4) / draws - usual2**2).clamp(min=0) * (draws / max(self.seen, 1))

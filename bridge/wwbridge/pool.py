@@ -1,17 +1,17 @@
-"""A cache of the references of draws that come again, as large as memory allows.
+"""A cache of references of draws that are used again, as large as memory allows.
 
-The judge decides which draws come again and for how long (src/judge/cache/references.h says why that is safe); here
-they are only remembered: a draw is a function of its request, so the key is the request.  What is kept are the outputs
-in fp64 (those of the default run only where a comparison looks at them: integers, values that are not finite, rule
-paper) with their scalars, and where the judge says so (where there is room) inputs, parameters and state, since drawing
-costs more than copying, from the first time on: draws that will be compared and draws that will not be compared then
-take the same time.  The least recently used go first.
+The judge decides which draws are used again and for how long (src/judge/cache/references.h says why that is safe).  A
+draw is a function of its request, so the key is the request.  An entry holds the fp64 outputs with their scalars, and
+outputs of the default run only if a comparison needs them (integers, values that are not finite, rule paper).  If the
+judge asks for it and there is room, it also holds inputs, parameters and state: copying costs less than drawing.  They
+are stored from the first use on, so that draws that will be compared take the same time as others.  The least recently
+used entries are dropped first.
 
-A judgement adds a dozen draws or so.  Each piece of memory that PyTorch's allocator does not have costs a call of the
-driver, of milliseconds and sometimes a hundred, so one piece for many of them is taken ahead (`reserve`).
+A judgement adds a dozen draws or so.  Each allocation that PyTorch's allocator must take from the driver costs
+milliseconds, sometimes a hundred, so memory for many draws is reserved at once (`reserve`).
 
-Memory that others need more is given back: at a failed allocation everything, and on a GPU nothing is kept while less
-than a tenth of it is free.
+The pool gives its memory back: all of it at a failed allocation, and on a GPU it keeps nothing while less than a tenth
+of the memory is free.
 """
 
 import collections
@@ -20,7 +20,7 @@ import torch
 
 from .tensors import out_of_memory
 
-DRAWS, RESERVED = 14, 1 << 29  # of a judgement; bytes, below what Task.trim() gives back
+DRAWS, RESERVED = 14, 1 << 29  # draws of a judgement; bytes, less than Task.trim() gives back
 
 
 class Pool:
@@ -37,8 +37,8 @@ class Pool:
         return entry[:2]
 
     def put(self, key, references, values):
-        """In place of what is there under this key.  references: None where nothing has been compared with this draw
-        yet; values: what the draw has written, None: not to be kept."""
+        """Replace the entry of this key. references: None: nothing has been compared with this draw yet; values: what
+        the draw has written, None: do not keep it."""
         before = self.entries.pop(key, (None, None, 0))
         self.used -= before[2]
         written = before[1] or (values and [v.clone() for v in values])
@@ -51,7 +51,7 @@ class Pool:
             self.used += size
 
     def reserve(self, each):
-        """Have the allocator hold memory for the draws of a judgement; each: the bytes of one."""
+        """Make the allocator reserve memory for the draws of a judgement; each: bytes of one draw."""
         size = min(DRAWS * each, RESERVED)
         if self.target.kind != "cuda" or DRAWS * each > self.limit or not self.roomy():
             return
@@ -69,7 +69,7 @@ class Pool:
         return free + idle > total // 10
 
     def clear(self):
-        """1 if there was something to give back."""
+        """Drop all entries; returns 1 if there were any."""
         had = bool(self.entries)
         self.entries.clear()
         self.used = 0

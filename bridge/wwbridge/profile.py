@@ -1,4 +1,4 @@
-"""Where the reference's time goes: the task's own graph, run operator by operator on the current draw.
+"""Profile the reference: run the task's own graph operator by operator on the current draw.
 
 The graph (graph.py) holds the same ATen operators that the module calls, so running it node by node costs what eager
 costs and every microsecond has a name that the reader of the graph knows.  Attribution by the names of profiler events
@@ -36,20 +36,20 @@ def step(row):
 
 
 def names_in(x):
-    """Of the values that arguments read."""
+    """Names of the values that arguments read."""
     if isinstance(x, dict):
         return {x["ref"]} if "ref" in x else names_in(list(x.values()))
     return set().union(*map(names_in, x)) if isinstance(x, (list, tuple)) else set()
 
 
 class Walk:
-    """One run of the graph's rows; around(name) is entered for each operator.  A graph from the cache has nothing but
-    its rows, and what torch.export would make of the task once more costs seconds."""
+    """One run of the graph's rows; around(name) is entered for each operator.  Only the rows are needed: a cached graph
+    has nothing else, and exporting the task again takes seconds."""
 
     def __init__(self, task, around):
         self.task, self.around = task, around
         self.steps = [step(row) for row in task.graph()["nodes"]]
-        self.done, seen = [], set()  # behind each step: what no later one reads
+        self.done, seen = [], set()  # after each step: the values that no later step reads
         for _, _, args, kwargs in reversed(self.steps):
             reads = names_in([args, kwargs])
             self.done.insert(0, reads - seen)
@@ -178,7 +178,7 @@ def on_cuda(task):
 
 
 def ranges(events):
-    """{node: what the device did inside its range}, medians over the runs."""
+    """{node: device time and kernels inside its range}, medians over the runs."""
     seen = {}
     for e in events:
         if e.name.startswith("ww:") and e.device_type == torch.autograd.DeviceType.CPU:
@@ -205,7 +205,7 @@ def kernels_below(event):
 
 
 def whole(task):
-    """(microseconds of one eager call, of the device's part of it), medians."""
+    """(microseconds of one eager call, device microseconds of it), medians."""
     clock = task.clock()
     clock.prepare("eager")
     if task.target.kind == "cuda":

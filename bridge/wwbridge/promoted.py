@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 from .tensors import span
 
 
-# The complex type of two numbers of a type.  Complex numbers are intermediates only (task.py).
+# real type: the complex type of two such numbers.  Complex numbers are intermediates only (task.py).
 COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64}
 
 
@@ -39,7 +39,8 @@ def cast(x, to):
 
 
 class Promote(TorchDispatchMode):
-    """Every floating operand, factory and cast becomes `to`, every complex one two numbers of it."""
+    """Dispatch mode: every floating operand, factory and cast becomes `to`, every complex one the complex type of
+    `to`."""
 
     def __init__(self, to):
         super().__init__()
@@ -57,7 +58,7 @@ class Promote(TorchDispatchMode):
             return t
         entry = self.copies.get(id(t))
         if entry is None:
-            entry = self.copies[id(t)] = (t, t.to(to))  # holds t, so that its id stays its own
+            entry = self.copies[id(t)] = (t, t.to(to))  # holds t, so that its id is not used again
         return entry[1]
 
     def up(self, x):
@@ -80,8 +81,8 @@ class Promote(TorchDispatchMode):
 
 
 class Swapped:
-    """The module's floating tensors as copies made by `copy` while it lasts; same Python objects, same addresses
-    after."""
+    """Context in which the module's floating tensors hold copies made by `copy`; Python objects stay the same, and
+    addresses are restored."""
 
     def __init__(self, task, copy):
         self.tensors = {id(t): t for t in [*task.params.values(), *task.state.values()] if t.dtype.is_floating_point}
@@ -104,12 +105,12 @@ class Swapped:
 
 
 def nearer_to_zero(data, by):
-    """data, but for whole numbers, by the share `by` nearer to zero."""
+    """data scaled by 1 - by, except integers."""
     return torch.where(data != data.round(), data - data * by, data)
 
 
 def shaker(to, device, seed):
-    """Copies in `to`, some elements one unit in the last place nearer to zero."""
+    """A function that copies to `to` and moves some elements by one unit in the last place towards zero."""
     g = torch.Generator(device).manual_seed(seed)
 
     def copy(t):
@@ -123,8 +124,8 @@ def shaker(to, device, seed):
 
 
 def promoted_run(task, to, shaken=None):
-    """The task's outputs computed in `to`, and the operators that could not be; `shaken`: the seed of what moves by a
-    unit."""
+    """(the task's outputs computed in `to`, the Promote mode, which lists operators that had to run in fp32). shaken:
+    None, or the seed for moving elements by a unit."""
     task.restore()
     copy = (lambda t: t.to(to)) if shaken is None else shaker(to, task.device, shaken)
     default, mode = torch.get_default_dtype(), Promote(to)
@@ -147,8 +148,8 @@ def promoted_run(task, to, shaken=None):
 
 
 def addresses(task, leaves, whole=False):
-    """Where inputs and state begin (`whole`: their allocations): an output that is one of them must be copied before it
-    is restored."""
+    """Start addresses of inputs and state (`whole`: of their allocations): an output at one of them must be copied
+    before the tensor is restored."""
     held = [*task.params.values(), *task.state.values(), *(x for x in leaves if isinstance(x, torch.Tensor))]
     return {t.untyped_storage().data_ptr() if whole else t.data_ptr() for t in held}
 

@@ -1,4 +1,4 @@
-"""Recurrent layers in the graph: their shapes without their steps.
+"""Shapes of recurrent layers for torch.export, without running their steps.
 
 torch.export keeps aten.lstm.input and its like whole, but finds the shapes of their results by running a decomposition
 on fake tensors, step by step: half a minute for 500 steps of six layers.  And PyTorch 2.11's gives the last states of
@@ -10,8 +10,7 @@ from contextlib import contextmanager
 
 
 def layer(inp, hidden, params, has_biases, *more, **named):
-    """One direction of one layer: (steps, batch, features) and the states before to the outputs and the states
-    after."""
+    """One direction of one layer: from input (steps, batch, features) and first states to outputs and last states."""
     states = hidden if isinstance(hidden, tuple) else (hidden,)
     after = tuple(s.new_empty(s.shape) for s in states)
     return inp.new_empty(*inp.shape[:-1], states[0].shape[-1]), after if isinstance(hidden, tuple) else after[0]
@@ -19,7 +18,7 @@ def layer(inp, hidden, params, has_biases, *more, **named):
 
 @contextmanager
 def by_shape():
-    from torch._decomp import decompositions  # export imports it anyway, the start of a worker need not
+    from torch._decomp import decompositions  # imported late: export needs it anyway, the start of a worker does not
 
     names = {"one_layer_lstm": layer, "one_layer_rnn": layer, "mkldnn_one_layer_lstm": layer}
     originals = {n: getattr(decompositions, n) for n in names if hasattr(decompositions, n)}
@@ -33,8 +32,8 @@ def by_shape():
 
 
 def flops(packet, args):
-    """Those of the matrix products of all steps: every weight meets every row of every step once.  0: no such
-    operator."""
+    """Flops of the matrix products of all steps: every weight is used once for every row of every step. 0: not a
+    recurrent operator."""
     if packet not in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
         return 0
     x, weights = args[0], [w for w in args[2] if w.dim() == 2]

@@ -1,8 +1,8 @@
-"""New values for what a module holds, so that nothing in it is a constant that only this load has.
+"""New values in each draw for tensors that a module holds besides its parameters, so that none is a constant of this
+load.
 
-A draw gives every parameter other values; a solution that computed something from them before a timed call is wrong in
-it.  The same must hold for weights that are no parameters.  So the tensors that a module holds besides are looked at
-once, at load:
+A draw gives every parameter new values; a solution that precomputed something from the old ones is then wrong.  The
+same must hold for weights that are no parameters.  So the module's other tensors are classified once, at load:
 
     statistic   running_mean, running_var: uniform in -0.5 to 0.5 and 0.5 to 2
     new         its values depend on the seed under which the module is made (frozen random weights, also as whole
@@ -11,19 +11,18 @@ once, at load:
     scaled      a floating-point buffer of the state dict that is the same under every seed.  One value throughout: as
                 a parameter would be (zeros become -0.5 to 0.5, others 0.5 to 1.5 times as large).  Others: each element
                 0.5 to 1.5 times as large, so that zeros and signs stay (tables, filters, variances).
-    fixed       the rest that is the same under every seed: part of the task's text, as its other constants are.  Single
-                numbers (epsilons, counters), whole numbers and infinities (masks of 0 and 1 or 0 and -inf, indices),
-                what is not in the state dict, and values whose change makes the
-                task fail.
-    stuck       it depends on the seed and cannot be drawn: elements of lists, what the module cannot be made again
-                with, what the forward pass writes to an attribute.  A solution could work on it once and for all, so
-                the verdict is flagged `fixed_buffers`.
+    fixed       the rest that is the same under every seed, a part of the task's text as other constants: single numbers
+                (epsilons, counters), integers and infinities (masks of 0 and 1 or 0 and -inf, indices), tensors that
+                are not in the state dict, and tensors whose change makes the task fail.
+    stuck       depends on the seed and cannot be drawn: elements of lists, tensors of a module that cannot be made
+                again, attributes that the forward pass writes.  A solution could precompute from it, so the verdict is
+                flagged `fixed_buffers`.
 
-New values are tried: if a forward pass fails with them, or its finite outputs become non-finite, they are left out one
+New values are tested: if a forward pass fails with them, or its finite outputs become non-finite, they are dropped one
 by one.
 
-Rejected: elements of the old values in another order (what is triangular, orthogonal or quantised is so no longer);
-names that look like masks (they lie).
+Rejected: elements of the old values in another order (triangular, orthogonal or quantised tensors would lose that
+property); recognising masks by name (names are unreliable).
 """
 
 import torch
@@ -34,7 +33,7 @@ CONTAINERS = ("_parameters", "_buffers", "_modules", "_flat_weights")
 
 
 def tensors_of(model):
-    """{name: tensor} of what a module holds besides its parameters: buffers, plain attributes, elements of lists and
+    """{name: tensor} of a module's tensors besides its parameters: buffers, plain attributes, elements of lists and
     dicts."""
     plain, listed = {}, {}
     for prefix, m in model.named_modules():
@@ -68,17 +67,17 @@ class State:
         return [n for n, k in self.kinds.items() if k in kinds]
 
     def kind(self, t):
-        """Of a tensor, by itself: a graph has names of its own."""
+        """The kind of a tensor, found by identity: a graph has its own names."""
         return next((k for n, k in self.kinds.items() if self.task.state[n] is t), "fixed")
 
     def drawn(self):
-        """What draws change, by name."""
+        """{name: tensor} of the tensors that draws change."""
         return {n: self.task.state[n] for n in self.of("statistic", "new", "scaled")}
 
     # ---- At load
 
     def look(self, finite):
-        """Decide by the values; finite(): whether the task's outputs are, or whether they are there at all."""
+        """Classify the tensors by their values; finite(): are the task's outputs finite; raises if it fails."""
         state = self.task.state
         names = [n for n in self.of("fixed") if state[n].numel() and not n.endswith("num_batches_tracked")]
         if not names:
@@ -106,7 +105,7 @@ class State:
             and not whole(t)
             and name not in self._in_state_dict()
         ):
-            return "stuck"  # nobody knows what it depends on
+            return "stuck"  # it is unknown what it depends on
         if again and (other is None or other.shape != t.shape or other.dtype != t.dtype
                       or other.stride() != t.stride()):
             return "stuck"
@@ -126,7 +125,7 @@ class State:
         return self.task.model.state_dict().keys()
 
     def _try(self, finite):
-        """Leave out new values with which the task fails."""
+        """Drop new values with which the task fails."""
         names = self.of("new", "scaled")
         if not names or not finite() or self._bears(names, finite):
             return
@@ -188,7 +187,7 @@ class State:
             self.keep(n)
 
     def keep(self, name):
-        """What the tensor holds now is what restore() brings back."""
+        """Make the tensor's current value the one that restore() restores."""
         if name in self.task.saved:
             self.task.saved[name].copy_(self.task.state[name])
 

@@ -4,33 +4,33 @@ The reference is the task itself in fp64 (promoted.py).
 
 Comparison runs in pieces that fit the cache (parts.py), so that its memory does not grow with the outputs.
 
-Parts.  The rule holds for the whole of an output and for each of its parts by its own size (parts.py): a row that is
-small beside the others may not be zeros.  PyTorch's error in one part is a matter of chance where a few elements make
-most of it, as in a row of a relu of which one element is positive.  So a part that is beyond 4 E, where E is PyTorch's
-error there or, where that is more, its usual error in parts as large, is no more than suspected.
+Parts.  The rule holds for a whole output and for each of its parts relative to its own size (parts.py): a row that is
+small next to the others may not be zeros.  PyTorch's error in one part is a matter of chance if a few elements make
+most of it, as in a row of a relu with one positive element.  So a part beyond 4 E is only suspected, where E is
+PyTorch's error in that part or, if larger, its usual error in parts of that size.
 
 Neighbours.  Whether a suspicion is right is decided by NEIGHBOURS of the draw: inputs and parameters with some of their
 elements one unit in the last place nearer to zero, or all of them by up to FAR.  They have the condition of the draw
-and other roundings. Whole numbers are not moved: masks and labels would become others.  A part is wrong beyond four
-times the error that PyTorch would exceed there in one of 10,000 draws, and beyond what 84 units in the last place of
-the inputs do to the exact result.  That error is the root mean square of those that were seen, the draw's own included,
-times 4.0 where a single element makes it and 1.3 where 64 do, which shows in how much it changes (after 17 normal
-errors the next one exceeds 16 times their root mean square once in 10^11).  A part far beyond its limit after SOON
-neighbours is wrong without further ones.
+and other roundings.  Integers are not moved: masks and labels would change.  A part is wrong beyond four times the
+error that PyTorch would exceed there in one of 10,000 draws, and beyond what 84 units in the last place of the
+inputs do to the exact result.  That error is the root mean square of those that were seen, the draw's own included,
+times 4.0 if a single element makes it and 1.3 if 64 do; their variance shows how many (after 17 normal errors the
+next one exceeds 16 times their root mean square once in 10^11).  A part far beyond its limit after SOON neighbours is
+wrong without further ones.
 
-The whole of an output is decided by neighbours too, unless its error is far beyond the limit.  Of two equally exact
-programs one errs in one number more than four times as much as the other in 15% of all draws; what is left of a
-cancellation may lie near zero, where 1e-5 of it is less than fp32 can hold; and of a norm over values that are nearly
-equal PyTorch's own kernels for two memory layouts differ by 40 times their error.  E is then the error that PyTorch
-itself would exceed in one of 10,000 such draws, by the size of the errors seen; and the floor is 84 times what the
-exact result moves by when inputs move by one unit, up to CANCELLED.  Rounding to TF32 or bfloat16 is thousands of units
-and stays wrong.
+Neighbours decide on the whole of an output, too, unless its error is far beyond the limit.  Of two equally exact
+programs one has more than four times the error of the other, in a single number, in 15% of all draws; the result of a
+cancellation may lie near zero, where 1e-5 of it is less than fp32 can hold; and in a norm over nearly equal values
+PyTorch's own kernels for two memory layouts differ by 40 times their error.  E is then the error that PyTorch itself
+would exceed in one of 10,000 such draws, by the size of the errors seen; and the floor is 84 times what the exact
+result moves by when inputs move by one unit, up to CANCELLED.  Rounding to TF32 or bfloat16 is thousands of units and
+stays wrong.
 
-float64.  PyTorch's own run is the reference there, and has no error that could be seen.  So its error is what the same
-run does with inputs, parameters and state moved by one unit in the last place of fp64 (`shaken`), and the floor is 84
-such units, or four times the root of the longest sum that the task can hold, where that is more.  Where an output
-depends on a number that PyTorch's own run has rounded to a smaller type, the rule is that of fp32.  Rejected: numpy's
-long double (80 bits on some processors; every operator anew, each of which could be wrong in the way the candidate is).
+float64.  PyTorch's own run is the reference there, so its error cannot be measured.  Instead its error is the change of
+the outputs when inputs, parameters and state move by one unit in the last place of fp64 (`shaken`), and the floor is 84
+such units, or four times the root of the longest sum that the task can hold, where that is more.  If an output depends
+on a number that PyTorch's own run has rounded to a smaller type, the rule is that of fp32.  Rejected: numpy's long
+double (80 bits on some processors; every operator anew, each of which could be wrong in the way the candidate is).
 
 Rejected: the error over other draws (their sizes and conditions are others), the largest error seen (itself a matter of
 luck), and a wider floor for all.
@@ -49,12 +49,12 @@ from .tensors import out_of_memory, span, sub_seed
 # Smallest tolerated relative error: 1e-5, or half a unit in the last place of the output's type.
 FLOOR = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-9}
 SIMPLE_FLOOR = 1e-5
-UNITS = 84  # SIMPLE_FLOOR in units in the last place of fp32
+UNITS = 84  # SIMPLE_FLOOR, in units in the last place of fp32
 FEW, NEIGHBOURS, FAR, HOPELESS, CANCELLED = 64, 16, 2.0**-6, 1e4, 1e-3
 # Times the limit after SOON neighbours, of a part and of the whole: no further ones would change that.
 BEYOND, FURTHER = 100, 4
 EPS = torch.finfo(torch.float32).eps
-UNSURE = 0.01  # of an integer output, whose values may differ between PyTorch's fp32 and fp64 runs
+UNSURE = 0.01  # share of an integer output's values that may differ between PyTorch's fp32 and fp64 runs
 
 
 class References:
@@ -79,12 +79,12 @@ class References:
             self.doubles = self._doubles()
             shaken = self._shaken(0) if any(self.doubles) else None
             self.limits = [self._limits(i, *m[2:], shaken and shaken[i]) for i, m in enumerate(measured)]
-        self.seen = []  # of neighbours: what `errors` says of each output
-        self.each = {}  # of neighbours: how far each number of a small output may be off
+        self.seen = []  # for each neighbour: errors() of each output
+        self.each = {}  # for each neighbour: the possible error of each number of a small output
         task.target.sync()
 
     def _doubles(self):
-        """Which outputs are measured at fp64."""
+        """For each output: does the rule for float64 apply?"""
         whole = self.dtype == torch.float64 and not self.mode.exceptions
         return [whole and d.dtype == torch.float64 and not low and fine
                 for d, low, fine in zip(self.default, self.task.rounded, self.finite)]
@@ -101,7 +101,7 @@ class References:
         return torch.finfo(torch.float64).eps * max(UNITS, 4 * math.sqrt(longest))
 
     def _limits(self, i, own2, exact2, shaken):
-        """Sets what the whole of output i is measured by; returns the limits of its parts, None where it has none."""
+        """Set the limit of the whole of output i; return the limits of its parts, None if it has none."""
         e, d, own = self.exact[i], self.default[i], self.own[i]
         own["floor"] = self._floor(i)
         if self.doubles[i]:
@@ -131,10 +131,10 @@ class References:
         return Refuse(kind, f"{self.task.name}: the fp64 reference failed: {type(e).__name__}: {e}")
 
     def keep(self, rule):
-        """Prepare for being kept across draws: hold no memory that the next draw writes to, and nothing that `rule`
-        does not look at (by strict, a default run that is finite counts only by its errors)."""
+        """Prepare for the cache (pool.py): hold no memory that the next draw writes to, and nothing that `rule` does
+        not need (strict needs only the errors of a finite default run)."""
         held = addresses(self.task, self.task.leaves, whole=True)
-        apart = {}  # each tensor once
+        apart = {}  # each tensor is copied once
 
         def own(t):
             if id(t) not in apart:
@@ -149,8 +149,8 @@ class References:
         self.exact = exact
 
     def rehearse(self):
-        """What most comparisons run, on PyTorch's own outputs: on a GPU the first call of an operator loads its
-        kernels, and a judgement that does so keeps others waiting with their timed calls."""
+        """Run a comparison on PyTorch's own outputs, to load its kernels: on a GPU the first call of an operator does,
+        and in a judgement other judges' timed calls would wait for it."""
         for i, (e, d) in enumerate(zip(self.exact, self.default)):
             if floating(d) and d.numel() and self.finite[i]:
                 all_near(d, e, self.own[i]["rms"], self.limits[i].limit2 if self.limits[i] else None)
@@ -178,7 +178,7 @@ class References:
 
     def judge(self, i, found, rule):
         exact, default, own = self.exact[i], self.default[i], self.own[i]
-        if found.dtype == torch.bool:  # what nobody has written there need be neither 0 nor 1, and counts as true
+        if found.dtype == torch.bool:  # unwritten bytes may be neither 0 nor 1; they count as true
             found, exact, default = (t.view(torch.uint8) for t in (found, exact, default))
         with self.task.lightly():
             if rule != "strict":
@@ -203,9 +203,9 @@ class References:
         return row
 
     def _each(self, i, found, row):
-        """The row of an output that is right as a whole and too small for parts: no number may be left out, or
-        estimated, because another is large.  One that is further off than one element of a part may be is wrong where
-        neither PyTorch's errors nor 84 units in the last place of the inputs reach there, on the draw and its
+        """Check each number of an output that is right as a whole and too small for parts: none may be omitted or
+        estimated because another is large.  A number whose error exceeds that of one element of a part is wrong if
+        neither PyTorch's errors nor 84 units in the last place of the inputs explain it, on the draw and its
         neighbours."""
         f, e, d = (t.reshape(-1).double() for t in (found, self.exact[i], self.default[i]))
         off, most = (f - e).abs(), ONE * self._floor(i)
@@ -225,7 +225,7 @@ class References:
         return {**out, "numel": 1, "part": f"element {at}", "excess": math.inf}
 
     def look_around(self, n):
-        """PyTorch's errors on n neighbours of the draw, remembered; fewer where the task refuses them."""
+        """Measure and store PyTorch's errors on n neighbours of the draw; fewer if the task fails on them."""
         for k in range(len(self.seen), n):
             self.seen.append(self._neighbour(k))
         for p in self.limits:
@@ -252,7 +252,7 @@ class References:
         return rows
 
     def _if_taken(self, run):
-        """run(); None where the task refuses what no get_inputs() of its own would draw, or memory is short."""
+        """run(); None if the task fails on inputs that its get_inputs() would not draw, or memory is short."""
         try:
             return run()
         except Exception as e:
@@ -262,9 +262,9 @@ class References:
 
 
 class Neighbour:
-    """The task's inputs, parameters and statistics while they are a little nearer to zero: some elements by one unit in
-    the last place, which gives the coarsest such unit, or every second time all of them by up to FAR, which gives
-    inf."""
+    """Context in which the task's inputs, parameters and statistics are a little nearer to zero: some elements by one
+    unit in the last place (the value is the coarsest such unit), or every second time all of them by up to FAR (the
+    value is inf)."""
 
     def __init__(self, task, k):
         self.task, self.k = task, k
@@ -291,8 +291,8 @@ class Neighbour:
 
 
 def errors(own, default, exact, here, unit):
-    """(relative, absolute, floor) of a neighbour, of what it would be at the size of the draw itself; None where that
-    has not been found. unit: None where nothing but the roundings is another."""
+    """(relative error, absolute error, floor) of a neighbour, scaled to the size of the draw itself; None if unknown.
+    unit: None if only roundings differ."""
     if not floating(default) or not (all_finite(default) and all_finite(exact) and all_finite(here)):
         return None
     at = Distance(default, exact).measure()
@@ -306,8 +306,8 @@ def errors(own, default, exact, here, unit):
 
 
 def wider(own, seen, n):
-    """own with what was seen of n numbers: the error that one draw in so many exceeds, by the size of all that were
-    seen."""
+    """own, widened by the errors seen on neighbours: the error that PyTorch itself would exceed in one of 10,000 draws.
+    n: numbers in the output."""
     if not seen:
         return own
     usual = math.sqrt(sum(e * e for e in [own["err_rel"], *(rel for rel, _, _ in seen)]) / (len(seen) + 1))
@@ -372,8 +372,8 @@ class Distance:
 
 
 class Violations:
-    """Counts what is wrong, remembers the first, the worst and enough positions to say where it lies and what it looks
-    like."""
+    """Counts wrong elements and records the first, the worst and enough positions to describe where they lie and what
+    they hold."""
 
     KEEP = 4096
 
@@ -403,13 +403,13 @@ class Violations:
             self.excess, self.worst = float(top), start + int(index)
 
     def move(self, at):
-        """Positions were those in a part; `at` says where its elements lie in the whole."""
+        """Convert positions in a part to positions in the output; `at`: the positions of the part's elements."""
         self.positions = [int(at[p]) for p in self.positions]
         self.first, self.last, self.worst = (None if p is None else int(at[p])
                                              for p in (self.first, self.last, self.worst))
 
     def where(self, shape):
-        """Where the wrong elements lie; "" where there are none."""
+        """A description of where the wrong elements lie; "": there are none."""
         numel, p = math.prod(shape), self.positions
         if not self.count:
             return ""
@@ -447,12 +447,12 @@ class Violations:
         return ""
 
 
-POISON = (0xFF, 0x7F, 0xFE)  # src/judge/run/proto.h; zeros have a word of their own
+POISON = (0xFF, 0x7F, 0xFE)  # as in src/judge/run/proto.h; zeros are described as "zero"
 
 
 @functools.lru_cache
 def poisons(dtype):
-    """What an element is that nobody has written."""
+    """The values of an element that the candidate has not written."""
     return [torch.full((dtype.itemsize,), b, dtype=torch.uint8).view(dtype).double().item() for b in POISON]
 
 
@@ -462,7 +462,7 @@ def kind_of(t):
 
 
 def difference(found, exact):
-    """For Layout.sums(): found less exact in fp64 (exact None: found), by flat positions."""
+    """A function for Layout.sums(): found - exact in fp64 (exact None: found) of a range of flat positions."""
     f, e = found.reshape(-1), None if exact is None else exact.reshape(-1)
     if e is None:
         return lambda a, b: f[a:b].double()
@@ -472,7 +472,7 @@ def difference(found, exact):
 
 
 def squares(found, exact):
-    """Sums of squares of the difference over the parts; what is not finite counts as none."""
+    """Sums of squares of the difference over the parts; values that are not finite count as 0."""
     take = difference(found, exact)
     return layout(found).sums(lambda a, b: take(a, b).nan_to_num(0.0, 0.0, 0.0))[0]
 
@@ -494,9 +494,9 @@ def measure(found, exact):
 
 
 def all_near(found, exact, rms, limit2):
-    """The errors, and whether a part exceeds its limit, by a few operators a piece and one synchronisation in all: what
-    most comparisons need, since most are of right values.  NaN where something is not finite; then, and where a limit
-    is exceeded, somebody looks closer."""
+    """The fast comparison, which is enough for right values: the errors, and whether a part exceeds its limit, by a few
+    operators a piece and one synchronisation in all.  NaN if a value is not finite; then, and if a limit is exceeded,
+    the caller compares in detail."""
     where = layout(exact)
     sums, top = where.sums(difference(found, exact))
     beyond = (sums > limit2).any() if limit2 is not None else torch.zeros((), device=sums.device)
@@ -505,9 +505,9 @@ def all_near(found, exact, rms, limit2):
 
 
 def judge_strict(found, exact, default, own, limits, neighbours=0):
-    """docs/design/rules.md, section 4.  Where PyTorch's own run is not finite but the reference is (an overflow of its
-    type), either is right. limits: of the parts, None where there are none; neighbours: how many of them these limits
-    are from."""
+    """docs/design/rules.md, section 4.  If PyTorch's own run is not finite but the reference is (an overflow of its
+    type), either is right. limits: of the parts, None if there are none; neighbours: how many went into these
+    limits."""
     limit_rel = max(4 * own["err_rel"], own["floor"])
     limit_abs = 16 * max(own["err_abs"], own["floor"] * own["rms"])
     limit2 = None if limits is None else limits.wide[neighbours] if neighbours else limits.limit2
@@ -524,7 +524,7 @@ def judge_strict(found, exact, default, own, limits, neighbours=0):
     for start, (f, e, d) in chunks(found, exact, default):
         f, e = f.double(), e.double()
         if size.add(start, f, e) <= limit_abs:
-            continue  # finite all over, and near
+            continue  # all finite, and within the limits
         d = d.double()
         delta, bad_kind = (f - e).abs(), torch.zeros_like(f, dtype=torch.bool)
         if not bool(delta.isfinite().all()):
@@ -541,7 +541,7 @@ def judge_strict(found, exact, default, own, limits, neighbours=0):
 
 
 def worst_part(found, exact, own, mine, limits, limit2):
-    """The whole is right: the row of the part that is furthest beyond its limit, if one is."""
+    """The whole is right: the violations of the part that is furthest beyond its limit, if there is one."""
     sums = squares(found, exact)
     excess, part = torch.where(sums > limit2, sums / limit2, 0.0).max(0)
     if not float(excess):
@@ -561,7 +561,7 @@ def worst_part(found, exact, own, mine, limits, limit2):
 
 
 def judge_exact(found, exact, default, own):
-    """Integers and booleans: equal to the reference; where PyTorch's own run has another value, either is right."""
+    """Integers and booleans must equal the reference; if PyTorch's own run has another value, either is right."""
     v, ignored = Violations(found.dtype), 0
     if torch.equal(found, exact):  # most comparisons
         out = describe(found, exact, own, {"err_rel": 0.0, "err_abs": 0.0, "at": None}, v, True, 0.0, 0.0)
@@ -617,11 +617,11 @@ def describe(found, exact, own, mine, v, good, limit_rel, limit_abs):
 
 # ---- Tasks that need no computation
 
-SAME = 1e-4  # smallest tolerance, relative: closer than this, an output is not worth being told apart
+SAME = 1e-4  # relative: outputs that are closer than this are not distinguished
 
 
 def accepted(found, exact, default, own, rule):
-    """Whether the rule, its relative tolerance widened to SAME, would take these values; ends at the first chunk that
+    """Would the rule, with its relative tolerance widened to SAME, accept these values?  Ends at the first chunk that
     it would not."""
     if rule == "paper":
         return all(bool(torch.isclose(f, d, rtol=1e-2, atol=1e-2, equal_nan=True).all())
@@ -642,7 +642,8 @@ def accepted(found, exact, default, own, rule):
 
 
 def trivial(other, exact, default, own, rule):
-    """What of an output can be had without computing it."""
+    """Would the rule accept an answer for this output that needs no computation: the output of another draw, a
+    constant, zero?"""
     def number_passes(c):
         c = torch.tensor(c, device=default.device).to(default.dtype)
         return accepted(c.expand(default.numel()), exact.reshape(-1), default.reshape(-1), own, rule)
@@ -654,7 +655,8 @@ def trivial(other, exact, default, own, rule):
 
 
 def unsure(exact, default):
-    """Whole numbers of which PyTorch's fp32 and fp64 runs agree on too few: what is left of them is rounding."""
+    """Is this an integer output on which PyTorch's fp32 and fp64 runs agree too rarely, so that it is mostly
+    rounding?"""
     return (
         not default.dtype.is_floating_point
         and sum(int((e != d).sum()) for _, (e, d) in chunks(exact, default)) > UNSURE * default.numel()
@@ -662,18 +664,17 @@ def unsure(exact, default):
 
 
 FLAGS = ("independent", "constant", "zero")
-# What an answer that ignores the input must survive besides: two more draws, by strict also two that are scaled and
+# An answer that ignores the input must also be accepted on two more draws, with strict also on two that are scaled and
 # shifted as the rule's own are.  One pair of draws of a mean can agree by chance.
 MORE_DRAWS = {"strict": ((1.0, 0.0), (1.0, 0.0), (64.0, 0.0), (1.0, 3.0)), "paper": ((1.0, 0.0), (1.0, 0.0))}
 
 
-PLAIN = 6  # draws like those that are timed, beyond the first
+PLAIN = 6  # more draws of the kind that is timed
 
 
 def repeated(task, seed_a, seed_b):
-    """Would the rule itself take the outputs of one draw in all others of the kind that is timed, with parameters and
-    state of their own?  A solution sees in a few elements whether a draw is of that kind, and need not look at the
-    rest."""
+    """Would the rule accept the outputs of one draw on all other draws of the kind that is timed, with their own
+    parameters and state?  A solution could recognise such a draw by a few elements and ignore the rest."""
     task.draw(seed_b, 1.0, 0.0, "redraw")
     other = default_run(task)
     for i in range(PLAIN):
@@ -692,8 +693,8 @@ def suspected(rows):
 
 
 def degenerate(task, seed_a, seed_b):
-    """Would the rule take an answer that ignores the input: the output of another draw, a number, zero?  For both
-    rules.  By strict a task with an output that is `unsure` is degenerate as well, and one that is `repeated`."""
+    """Would the rule accept an answer that ignores the input: the output of another draw, a constant, zero?  For both
+    rules.  With strict a task with an output that is `unsure` or `repeated` is degenerate, too."""
     task.draw(seed_b, 1.0, 0.0, "keep")
     other = default_run(task)
 

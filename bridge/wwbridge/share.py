@@ -1,5 +1,5 @@
-"""Workers share a device with a client that measures there.  Each piece of work holds a share of the device's lease, as
-an engine does (src/host/lease.h): a measurement has the device alone and waits only for the work under way."""
+"""Share a device with a client that measures there.  Each piece of work holds a share of the device's lease, as an
+engine does (src/host/lease.h): a measurement has the device alone and waits only for work that has started."""
 
 import fcntl
 

@@ -1,6 +1,6 @@
-"""A task's source before it is run, and before PyTorch is imported: what is wrong with most unusable files shows here,
-in a tenth of a second.  Only what is certain is refused: a name that may be made at run time is left for task.py to
-find missing."""
+"""Check a task's source before it is run and before PyTorch is imported: this finds what is wrong with most unusable
+files in a tenth of a second.  Only certain errors are refused: a name that may be made at run time is left to
+task.py."""
 
 import ast
 import importlib.util
@@ -11,12 +11,12 @@ from . import Refuse
 from .local import Local
 
 NEEDED = ("Model", "get_inputs", "get_init_inputs")
-DYNAMIC = {"exec", "eval", "globals", "locals", "vars", "setattr", "__import__"}  # any of them may make a name
+DYNAMIC = {"exec", "eval", "globals", "locals", "vars", "setattr", "__import__"}  # any of them may define a name
 STATEMENT_LISTS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def compiled(source, name, filename):
-    """The code of a task's file."""
+    """Compile a task's file; refuses syntax errors and missing names."""
     try:
         return compile(source, filename, "exec", dont_inherit=True)
     except SyntaxError as e:
@@ -90,7 +90,7 @@ def check(source, name, local=Local()):
 
 
 def imported(statement):
-    """Top-level packages that a statement cannot do without."""
+    """Top-level packages that a statement imports unconditionally."""
     if isinstance(statement, ast.Import):
         return [a.name.split(".")[0] for a in statement.names]
     if isinstance(statement, ast.ImportFrom) and not statement.level:

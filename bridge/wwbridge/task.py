@@ -53,7 +53,7 @@ def no_room(what, e):
 
 
 def seed_all(seed):
-    torch.default_generator.manual_seed(seed)  # not torch.manual_seed: it asks every kind of device that might be there
+    torch.default_generator.manual_seed(seed)  # not torch.manual_seed(), which looks for every kind of device
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
     random.seed(seed)
@@ -66,7 +66,7 @@ def seed_all(seed):
 
 
 class Watch(TorchDispatchMode):
-    """Sees every operator of one forward pass and remembers what cannot be judged."""
+    """Dispatch mode that sees every operator of one forward pass and records what cannot be judged."""
 
     def __init__(self):
         super().__init__()
@@ -77,7 +77,7 @@ class Watch(TorchDispatchMode):
 
     @staticmethod
     def rounds(out, args):
-        """Remember of each result whether a type smaller than fp64 has rounded what it was computed from."""
+        """Record for each result whether a value that it was computed from was rounded to a type smaller than fp64."""
         args = [x for x in args if isinstance(x, torch.Tensor)]
         before = any(rounded(x) for x in args)
         storages = {x.untyped_storage()._cdata for x in args if x.layout is torch.strided}
@@ -113,7 +113,7 @@ class Watch(TorchDispatchMode):
         return True
 
 
-# What to do about errors whose own words do not say it, by a part of their text.
+# Hints for PyTorch's errors, found by a part of their text.
 HINTS = {
     "no known parent package": "; files beside the task are imported by their names alone: from NAME import ...",
     "Found no NVIDIA driver": "; leave cuda out of the task: module and inputs are moved to the target",
@@ -201,7 +201,7 @@ class Task:
             raise Refuse("task", f"{self.name}: {what} failed{where}: {type(e).__name__}: {one_line(e, 300)}{hint(e)}")
 
     def _made_on_device(self, what, seed, call):
-        """Run seeded code that makes tensors with the target as default device; where it mixes devices, on the cpu."""
+        """Run seeded code that makes tensors, with the target as default device; if that mixes devices, on the cpu."""
         seed_all(seed)
         if self.target.kind == "cpu" or what in self._host_made:
             return self._user(what, call)
@@ -255,7 +255,7 @@ class Task:
         return model.to(self.device)
 
     def _fixed(self, t):
-        """A tensor of our own with the same layout, at an address that stays."""
+        """A copy of a tensor, with the same layout and a fixed address."""
         out = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=self.device)
         span(out).copy_(span(t))
         return out
@@ -290,7 +290,7 @@ class Task:
     # ---- State
 
     def _collect_state(self):
-        """Bindings and values of everything that the module holds."""
+        """Record the bindings and values of all tensors that the module holds."""
         self.params = dict(self.model.named_parameters())
         self._bindings = []
         for m in self.model.modules():
@@ -307,7 +307,7 @@ class Task:
             self._usable(t, name)
         self._initial = {n: t.detach().clone() for n, t in self.params.items()}
         self.saved = {n: t.detach().clone() for n, t in self.state.items()}
-        self.mutated = set(self.state)  # until a run has shown which
+        self.mutated = set(self.state)  # all, until a run has shown which are changed
         self.held = State(self, self._model)
 
     def restore(self):
@@ -317,7 +317,7 @@ class Task:
             self.state[name].copy_(self.saved[name])
 
     def _find_mutated(self):
-        """After one forward pass: what does not hold what it held?"""
+        """After one forward pass: which tensors have changed?"""
         bound = {id(v) for table, key, v in self._bindings if table.get(key) is not v}
         for name, p in self.params.items():
             if not same_bits(p, self._initial[name]):
@@ -331,8 +331,8 @@ class Task:
 
     @contextmanager
     def lightly(self):
-        """What we do with a small task beside its own runs is done in one thread: threads that wait for each other
-        spin, which costs more than they save, and most where several judges share the processors."""
+        """Context for our own computations with a small task: one thread.  More threads spin while they wait for each
+        other, which costs more than they save, above all if several judges share the processors."""
         threads = torch.get_num_threads()
         elements = sum(t.numel() for t in [*self.inputs, *self.params.values()]) + sum(math.prod(m[0])
             for m in self.out_meta)
@@ -342,14 +342,14 @@ class Task:
                 torch.set_num_threads(1)
             yield
         finally:
-            if one and torch.get_num_threads() == 1:  # else the task changed it, and _check_settings will say so
+            if one and torch.get_num_threads() == 1:  # else the task changed it, and _check_settings reports it
                 torch.set_num_threads(threads)
 
     def args(self, leaves=None):
         return tree_unflatten(self.leaves if leaves is None else leaves, self.spec)
 
     def forward(self, leaves=None):
-        """One call of the module as it is, buffers restored first; the flat list of tensor outputs."""
+        """Restore buffers, then call the module as it is; the flat list of its output tensors."""
         self.restore()
         with torch.no_grad(), self.target.share:
             out = self._user("forward()", self.model, *self.args(leaves))
@@ -505,7 +505,7 @@ class Task:
 
     @cached_property
     def _values(self):
-        """All that a draw writes."""
+        """All tensors that a draw writes."""
         return [span(t.detach()) for t in (*self.inputs, *self.params.values(), *self.held.drawn().values())]
 
     def _draw_inputs(self, seed, scale, shift):
@@ -523,7 +523,7 @@ class Task:
         """New values for every parameter, none at its default (docs/design/rules.md, section 4), and for what else the
         module holds (redraw.py)."""
         for n, p in self.params.items():
-            p.copy_(self._initial[n])  # what the draw before left must not show
+            p.copy_(self._initial[n])  # the values of the previous draw must not be visible
         seed_all(sub_seed(seed, "params"))
         for m in self.model.modules():
             own = {k: p for k, p in m._parameters.items() if p is not None}
@@ -531,7 +531,7 @@ class Task:
             if own and callable(getattr(m, "reset_parameters", None)):
                 try:
                     m.reset_parameters()
-                except Exception:  # an initialiser that wants arguments, or that was never meant to run twice
+                except Exception:  # an initialiser that needs arguments, or that cannot run twice
                     pass
             norm = "Norm" in type(m).__name__
             for k, p in own.items():
@@ -545,7 +545,7 @@ class Task:
                     redraw_like(p)
         self.held.draw(seed)
 
-    # ---- What the other files do with it
+    # ---- Called by worker.py
 
     def graph(self):
         if self._graph is None:
@@ -557,8 +557,8 @@ class Task:
         return self._graph
 
     def know(self, graph):
-        """Take a graph that an earlier worker made of this task, where it describes this module; 1 if so.  Making one
-        anew costs seconds, mostly of importing torch.export."""
+        """Use a graph that an earlier worker made of this task, if it describes this module; returns 1 if so.  Making
+        one costs seconds, mostly for importing torch.export."""
         table = table_of(self, graph)
         if table:
             self._graph, self.table = graph, table
@@ -582,7 +582,7 @@ class Task:
             self._check_settings("something")
             self._references = References(self)
             if self._references.dtype != torch.float64 and self._pool.clear():
-                self._references = None  # memory was short of what the pool held
+                self._references = None  # the pool's memory was needed
                 self._references = References(self)
             if self._draw_key:
                 self._references.keep(self._draw_key[-1])
@@ -600,10 +600,10 @@ class Task:
         return {"reference": reference, **self._references.compare(self._shared.outputs if self._kept is None
                                                                    else self._kept, rule)}
 
-    # ---- Candidates that are not the judge's own process to begin with (the PyTorch forms)
+    # ---- Candidates in a PyTorch form, which run in processes of their own
 
     def origin(self):
-        """How the model was made: another module made so gets the same values."""
+        """How the model was made: a module made in the same way has the same values."""
         return {"model_seed": sub_seed(self.seed, "model"), "on_host": sorted(self._host_made)}
 
     def wipe(self, poison, flush):
@@ -615,9 +615,9 @@ class Task:
         self.target.sync()
 
     def keep(self, lent, fds):
-        """Take the outputs as they are now: compare() and same() go by it until they are wiped.  `lent` says for each
-        whether it lies in the shared buffer (None) or where in pieces of another process's device memory.  False where
-        such a piece cannot be had."""
+        """Copy the outputs as they are now; compare() and same() use the copies until they are wiped. `lent`: for each
+        output None if it lies in the shared buffer, or its place in pieces of another process's device memory.  Returns
+        False if such a piece cannot be mapped."""
         if self._shared is None or len(lent) not in (0, len(self._shared.outputs)):
             raise Refuse("request", "keep needs buffers, and places for all outputs or none")
         self._forget_outputs()
@@ -665,7 +665,7 @@ class Task:
                    for a, b in zip(self._kept, self._copies()))
 
     def trace(self):
-        """Of several runs the least time of each operator: what other processes and waiting threads add differs."""
+        """The shortest time of each operator over several runs: other processes and waiting threads only add time."""
         least, start = {}, time.monotonic()
         for _ in range(TRACES):
             with Trace() as mode:
@@ -700,8 +700,8 @@ class Task:
         self.trim(everything)
 
     def trim(self, everything=False):
-        """Give memory back that PyTorch's allocator holds idle, beyond what a draw wants again at once: runners and
-        other tasks' workers share this device, and what the references needed for a moment is many times what lasts."""
+        """Free memory that PyTorch's allocator caches, beyond what the next draw needs: runners and other tasks'
+        workers share this device, and references need many times more memory for a moment than permanently."""
         if self.target.kind != "cuda":
             return
         idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
@@ -723,7 +723,7 @@ class Task:
 
 
 def differ(a, b):
-    """Clearly different, beyond what the order of atomic additions does."""
+    """Do two outputs differ by more than the order of atomic additions explains?"""
     if torch.equal(a, b):
         return False
     if not a.dtype.is_floating_point:
@@ -736,7 +736,8 @@ def differ(a, b):
 
 
 def redraw_like(p):
-    """A parameter without an initialiser of its own: normal with the spread it has; a constant one is perturbed."""
+    """Redraw a parameter without an initialiser: normal with its own standard deviation; a constant one is
+    perturbed."""
     mean, std = p.double().mean().item(), (p.double().std().item() if p.numel() > 1 else 0.0)
     if std > 0:
         p.normal_(mean, std)

@@ -2,9 +2,9 @@
 library is imported do: what src/synth/similar.c compares texts by (docs/synth.md).
 
 The classes and functions of the file are walked in depth; get_inputs(), get_init_inputs(), imports, values at the top
-level, docstrings, annotations and super().__init__() are left out, since every task has them.  Of a node its type
-stays.  A name stays where it is a library's (`nn.Linear`, `F.relu`, `x.softmax`), each by its last part; others are all
-alike, as are numbers, texts, and attributes of self.  Names of keyword arguments are dropped."""
+level, docstrings, annotations and super().__init__() are left out, since every task has them.  A syntax node becomes
+its type.  A library's name (`nn.Linear`, `F.relu`, `x.softmax`) becomes its last part; all other names are the same
+token, as are all numbers, all strings, and all attributes of self.  Names of keyword arguments are dropped."""
 
 import ast
 
@@ -14,7 +14,7 @@ LEFT_OUT = ("get_inputs", "get_init_inputs")
 class Walk(ast.NodeVisitor):
     def __init__(self, tree):
         self.out = []
-        self.library = {}  # the name in this file: what it stands for
+        self.library = {}  # name in this file: the library's name
         for n in ast.walk(tree):
             if isinstance(n, (ast.Import, ast.ImportFrom)):
                 for a in n.names:

@@ -1,4 +1,4 @@
-"""What a module's call asks of PyTorch: the ATen operators that compute, by name and number, seen by a dispatch mode.
+"""Count the ATen operators that a module's call computes with, by a dispatch mode.
 
 The judge compares the task's own list with that of a solution in a PyTorch form (rows 16 and 17 of the threat model):
 both are made by this one class.  Views, allocation and plain movement are no computation and are left out, whoever does
@@ -15,14 +15,14 @@ MOVES = {"clone", "copy_", "_to_copy", "detach", "alias", "lift_fresh", "lift_fr
          "fill_", "zero_", "resize_", "set_", "_reshape_copy", "is_pinned", "_local_scalar_dense", "record_stream"}
 FACTORIES = {"empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full",
              "new_empty_strided"}
-# One operator for what others do in several: either way PyTorch has done it.
+# An operator that does the work of several others counts as these.
 PARTS = {"silu": ("sigmoid", "mul"), "hardswish": ("hardsigmoid", "mul"), "mish": ("softplus", "tanh", "mul"),
          "addcmul": ("mul", "add"),
          "addcdiv": ("div", "add"), "rsub": ("sub",), "square": ("pow",), "addmm": ("product", "add"),
          "addmv": ("product", "add"),
          "addbmm": ("product", "add"), "baddbmm": ("product", "add"), "mm": ("product",), "bmm": ("product",),
          "mv": ("product",), "dot": ("product",), "vdot": ("product",)}
-# Of what kind the time in an operator is: products come as convolutions, attentions and recurrences too.
+# The kind that an operator's time counts for: convolutions, attentions and recurrences are products too.
 PRODUCTS = ("product", "convolution", "conv", "attention", "linear", "lstm", "gru", "rnn")
 
 
@@ -30,7 +30,7 @@ class Trace(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.counts, self.cpu_ns = {}, {}  # by name; processor time of all threads
-        self.depth = 0  # operators under way
+        self.depth = 0  # nesting of operators
 
     @classmethod
     def _should_skip_dynamo(cls):
@@ -60,14 +60,14 @@ class Trace(TorchDispatchMode):
 
     @staticmethod
     def parts(name):
-        """The in-place form counts as the plain one."""
+        """The operators that this one consists of; an in-place operator counts as the functional one."""
         key = name[:-1] if name.endswith("_") and not name.endswith("__") else name
         space, _, bare = key.partition(".")
         return key, PARTS.get(bare, (bare,)) if space == "aten" else (key,)
 
     def answer(self):
-        """`aten`: [[name, calls]]; `parts`: the same, taken apart by PARTS; `kinds`: {kind: [calls, processor time in
-        us]}, all products one kind, else by parts, with equal shares."""
+        """`aten`: [[name, calls]]; `parts`: the same, split by PARTS; `kinds`: {kind: [calls, processor time in us]}:
+        products are one kind, others count by parts, with equal shares."""
         plain, parts, kinds = {}, {}, {}
         for name, n in self.counts.items():
             key, own = self.parts(name)

@@ -1,5 +1,5 @@
 """Work that the process from which reference workers are forked does once for all of them: imports, and what PyTorch
-makes at its first compilation.  It starts neither threads nor the device, and sees no task.
+computes and caches at its first compilation.  It starts neither threads nor the device, and sees no task.
 
 A worker's first torch.compile takes 1.9 s of a processor on the cpu target without the C++ compiler, its second 0.5.
 Most of the difference is the hash of PyTorch's and Triton's files for the names in their caches, imports inside of
@@ -16,8 +16,7 @@ import pkgutil
 
 from . import NoCollection
 
-# What torch.export and torch.compile import when they are first used.  None of it is ours: one that is missing is left
-# for them to find.
+# What torch.export and torch.compile import at their first use.  These names are PyTorch's: a missing one is skipped.
 EXPORT = (
     "sympy.combinatorics", "torch._export.db.logging", "torch.export._trace", "torch.export._unlift",
 )  # fmt: skip
@@ -43,7 +42,7 @@ PATTERNS = "torch._inductor.fx_passes.serialized_patterns"
 
 
 def fork_has_device():
-    """Whether a fork may start CUDA: not where something has asked the driver already."""
+    """May a forked process start CUDA?  Not if something has called the driver before the fork."""
     import torch
 
     pid = os.fork()
@@ -70,7 +69,7 @@ def get_ready_to_compile():
 
 
 def hash_files():
-    """What PyTorch and Triton cache about their own files for the life of the process."""
+    """Compute the hashes of PyTorch's and Triton's own files, which they cache in the process."""
     with contextlib.suppress(Exception):
         from torch._inductor.codecache import torch_key
         from torch._inductor.codegen.common import init_backend_registration
@@ -84,7 +83,7 @@ def hash_files():
 
 
 def one_driver_module():
-    """Triton's module for the driver is compiled here; a worker has it, whatever its cache directory holds."""
+    """Compile Triton's module for the driver here, so that a worker has it with an empty cache directory, too."""
     with contextlib.suppress(Exception):
         from triton.backends.nvidia import driver
 
@@ -100,7 +99,7 @@ def one_driver_module():
 
 
 def import_torch(target, exports, compiles):
-    """PyTorch, where `exports` what exports a task, and where `compiles` what torch.compile imports."""
+    """Import PyTorch; with `exports` also what torch.export imports, with `compiles` what torch.compile imports."""
     from . import facts
 
     for name, value in facts.ENVIRONMENT.items():
@@ -108,7 +107,7 @@ def import_torch(target, exports, compiles):
     with NoCollection():
         import torch
 
-        asks = torch.cuda.is_available  # what is imported may ask, which would start the driver here
+        asks = torch.cuda.is_available  # an imported module may call it, which would start the driver here
         torch.cuda.is_available = lambda: target == "cuda"
         import wwbridge.cached_graph
         import wwbridge.task  # noqa: F401
@@ -124,8 +123,8 @@ def import_torch(target, exports, compiles):
 
 
 def import_all(target, exports, compiles):
-    """What every worker would import and make; None, or why that cannot be.  exports: tasks come whose graph is not
-    known; compiles: torch.compile will be asked for."""
+    """Import and prepare what every worker needs; returns None, or why that is impossible. exports: some tasks have no
+    cached graph; compiles: torch.compile will be used."""
     try:
         import_torch(target, exports, compiles)
         if compiles and target == "cuda":

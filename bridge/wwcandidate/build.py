@@ -1,14 +1,13 @@
-"""Compiled extensions of a solution: where they are built, with what, and how a finished build is carried to another
-process.
+"""Compiled extensions of a solution: build them, and carry a finished build to another process.
 
 A build happens once, in a process that holds no GPU and no buffer of the judge's.  What lies in the build directory
 afterwards is packed into one blob that the judge stores under the solution's own content.  A process that holds the
 same solution later unpacks it before the solution runs.  So a forged build can only hurt the solution that forged it.
 
-That process may not start a compiler: ninja gives each a process group, and what is called stays in one (confine.py).
-So ninja is not asked there.  It goes by times of files, and a header that is newer than the build (a checkout, a new
-installation of PyTorch) would make it build again.  What a build was made from is recorded instead: `finished` in its
-directory has a line for each build that ended well, the hash of its build.ninja and of the sources in it.
+That process may not start a compiler: ninja gives each compiler a process group, and a called solution must stay in one
+(confine.py).  So ninja does not run there.  It would also rebuild if a header is newer than the build (a checkout, a
+new installation of PyTorch), since it compares file times.  Instead the file `finished` in the build directory has a
+line for each successful build: the hash of its build.ninja and of the sources in it.
 
     blob = 8 bytes length of the index, little-endian | index: JSON [[path, mode, mtime_ns, bytes], ...] | the files'
     bytes
@@ -30,7 +29,7 @@ MAX_BYTES = 256 << 20
 
 
 def environment(target, arch, jobs, builds):
-    """For the compilers.  Only this GPU's code is made, and PyTorch's headers are read in their short form first."""
+    """Set the compilers' environment: code for this GPU only, and the short forms of PyTorch's headers first."""
     os.environ["PATH"] = os.path.dirname(sys.executable) + ":" + os.environ.get("PATH", "")
     os.environ["MAX_JOBS"] = str(max(1, jobs))
     if target == "cuda":
@@ -41,7 +40,7 @@ def environment(target, arch, jobs, builds):
 
 def short_headers_first(builds):
     """CPATH is searched after -I and before -isystem, where PyTorch's headers are; nvcc's passes all go through the
-    host's preprocessor.  What does not compile so is built again as PyTorch would have."""
+    host's preprocessor.  An extension that does not compile with them is built again with PyTorch's own headers."""
     from torch.utils import cpp_extension
 
     plain = cpp_extension._run_ninja_build
@@ -67,8 +66,8 @@ def short_headers_first(builds):
 
 
 class Builds:
-    """Whether extensions may be built in this process, and whether all that were begun have ended well: one that has
-    not may have failed by the machine (memory, processes, disk), and must be tried again."""
+    """May extensions be built in this process, and were all builds successful?  A failed one may be the machine's fault
+    (memory, processes, disk), and must be tried again."""
 
     def __init__(self, allowed):
         self.allowed, self.open = allowed, 0
@@ -85,7 +84,7 @@ class Builds:
 
 
 def recipe(directory):
-    """What ninja would build there: its file and the sources that it names, as one hash."""
+    """The hash of what ninja would build there: its file and the sources that it names."""
     with open(os.path.join(directory, "build.ninja"), "rb") as f:
         text = f.read()
     h = hashlib.sha256(text)
@@ -216,4 +215,4 @@ def write_once(path, text):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as f:
         f.write(text)
-    os.utime(path, (1, 1))  # the same time in every process, or a finished build would look stale
+    os.utime(path, (1, 1))  # the same time in every process, so that a finished build is not stale

@@ -1,9 +1,9 @@
 """How a candidate's process drops its privileges, by plain system calls: namespaces, mounts, capabilities, limits,
 filter.
 
-The private root was made before Python started (src/judge/forms/launch.c); what is left to do for each candidate is its
-own /proc and /tmp, no GPU where it only builds, and the capabilities.  The filter's program comes from there as well,
-as bytes.
+The private root was made before Python started (src/judge/forms/launch.c); what is left for each candidate: its own
+/proc and /tmp, no GPU if it only builds, and the capabilities.  The system-call filter's program is passed by launch.c,
+too, as bytes.
 """
 
 import ctypes
@@ -23,11 +23,12 @@ SYS_SECCOMP, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC = 317, 1, 1  # x
 TMP_BYTES, FILE_BYTES, FILES, PROCESSES = 4 << 30, 2 << 30, 4096, 4096
 
 
-# A filter by hand: no process leaves the group, which the judge stops as one (src/judge/forms/candidate.c).  Builds
-# may: ninja gives each compiler a group.  Calls of other architectures are the main filter's business.
+# A filter written by hand: no process may leave the process group, since the judge stops the group
+# (src/judge/forms/candidate.c).  Builds may: ninja gives each compiler a group.  The main filter handles other
+# architectures.
 SYS_SETPGID, SYS_SETSID, EPERM = 109, 112, 1
 ONE_GROUP = b"".join(struct.pack("<HBBI", *op) for op in (
-    (0x20, 0, 0, 0),  # the call's number
+    (0x20, 0, 0, 0),  # load the call's number
     (0x15, 1, 0, SYS_SETPGID), (0x15, 0, 1, SYS_SETSID), (0x06, 0, 0, 0x00050000 | EPERM),
     (0x06, 0, 0, 0x7FFF0000)))
 
@@ -45,8 +46,8 @@ def new_namespaces():
 
 
 def fork_into_new_pids(own):
-    """os.fork(); the child is process 1 of a pid namespace.  own: a descriptor of this process's, where the next one
-    begins again."""
+    """os.fork(); the child is process 1 of a pid namespace.  own: a descriptor of this process's pid namespace, to
+    which the process returns before the next fork."""
     check(libc.unshare(NEW_PIDS), "unshare")
     pid = -1
     try:
@@ -87,20 +88,21 @@ def limit(what, value):
 
 
 def limit_data(nbytes):
-    """Private memory, at once and without anybody watching; not with CUDA, which reserves far more than it uses."""
+    """Limit private memory by the kernel, which needs no watching; not with CUDA, which reserves far more than it
+    uses."""
     limit(resource.RLIMIT_DATA, nbytes)
 
 
 def mounts_below(directory):
-    """Outer ones first."""
+    """Mount points below a path, outer ones first."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as f:
         paths = [re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), line.split(" ")[4]) for line in f]
     return [p for p in paths if p.startswith(directory + "/")]
 
 
 def private_tmp(size=TMP_BYTES, entries=0):
-    """A /tmp of its own.  What the private root shows below /tmp (a checkout or an interpreter may lie there) is shown
-    in it again, as it was mounted, read-only."""
+    """A /tmp of its own.  Mounts of the private root below /tmp (a checkout or an interpreter may lie there) are
+    mounted in it again, read-only."""
     held = [(path, os.open(path, os.O_PATH)) for path in mounts_below("/tmp")]
     mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, f"mode=0700,size={size}"
           + (f",nr_inodes={entries}" if entries else ""))
@@ -114,8 +116,8 @@ def private_tmp(size=TMP_BYTES, entries=0):
 
 
 def own_proc():
-    """Its settings of the machine are read-only (src/sandbox/sandbox.c has the same): where we are root, no capability
-    is asked for."""
+    """A /proc of its own.  The machine's settings in it are read-only (as in src/sandbox/sandbox.c): root could change
+    them without a capability."""
     mount("proc", "/proc", "proc", NOSUID | NODEV | NOEXEC)
     for path in ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi"):
         path = "/proc/" + path
@@ -139,7 +141,7 @@ def enter(gpu):
 
 
 def enter_as_worker(q):
-    """What src/task/confined.c gives a reference worker that is started by itself."""
+    """Enter the sandbox that src/task/confined.c makes for a reference worker that is not forked."""
     own_proc()
     private_tmp("4g", 1 << 16)
     if os.path.isdir("/dev/shm"):
@@ -152,7 +154,7 @@ def enter_as_worker(q):
 
 
 def only_cache(caches, own):
-    """Of the directories in `caches` only `own` is seen ("": none)."""
+    """Hide all directories in `caches` but `own` ("": hide all)."""
     held = os.open(own, os.O_PATH) if own else -1
     mount("tmpfs", caches, "tmpfs", NOSUID | NODEV, "mode=0755,size=64k")
     if own:
@@ -163,7 +165,7 @@ def only_cache(caches, own):
 
 
 def say_hello(fd):
-    """The judge learns from the credentials of this byte which process this is."""
+    """Send a byte whose credentials tell the judge this process's id."""
     with socket.socket(fileno=os.dup(fd)) as s:
         s.sendall(b"H")
 

@@ -29,8 +29,8 @@ def read_all(fd):
 
 class Forker:
     def __init__(self, control, become, ready=None):
-        """become(order, socket): what the new process does, its log in place; its value is the exit code.  ready():
-        the answer to an order without descriptors; where it is given, each fork is answered with a pidfd."""
+        """become(order, socket): what the new process does, its log in place; it returns the exit code. ready(): the
+        answer to an order without descriptors; if given, each fork is answered with a pidfd."""
         self.control, self.become, self.ready = control, become, ready
         self.children = {}  # pid: status descriptor
         self.own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY)
@@ -61,7 +61,7 @@ class Forker:
         os.close(fd)
 
     def start(self, q, sock, log):
-        """In the new process; does not return."""
+        """Runs in the new process; does not return."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -73,7 +73,7 @@ class Forker:
             os.dup2(log, 2)
             confine.new_namespaces()
             code = self.become(q, sock)
-        except BaseException as e:  # nothing of this process may go on as the forking one
+        except BaseException as e:  # the new process must not continue as the forking one
             print(f"{type(e).__name__}: {e}", flush=True)
         finally:
             os._exit(code)

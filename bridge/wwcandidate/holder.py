@@ -9,9 +9,9 @@
 NUMBER is 8 bytes that the judge has drawn: no answer can be written before its question is asked
 (src/judge/forms/candidate.c).
 
-The judge stops this process whenever it is not asked for something, so all that happens before a call (restoring state)
-happens in it.  After the solution's code has run the judge believes nothing from here: a byte says when the judge may
-look, not what is true.
+The judge stops this process whenever it is not asked for something, so work before a call (restoring state) happens
+within it.  After the solution's code has run the judge believes nothing from here: a byte tells it when to check, not
+what is true.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class Holder:
     # ---- Requests
 
     def build(self, q, fds):
-        """Run the file for the sake of the extensions it compiles; what else fails here is left for setup to find."""
+        """Run the file to compile its extensions; other failures are left to setup."""
         builds = self._prepare(q, True)
         try:
             solution.load_module(q["form"], q["files"])
@@ -48,7 +48,7 @@ class Holder:
         return {"bytes": len(blob), "complete": not builds.open}, [build.as_file(blob)] if blob else []
 
     def attach(self, q, fds):
-        """Everything that is ours: what fails here is no fault of a solution, of which nothing has been read yet."""
+        """Set up the task's side: a failure here is not the solution's, which has not been read yet."""
         device = torch.device("cpu")
         if self.target == "cuda":
             device = torch.device("cuda", q["device"])
@@ -96,7 +96,7 @@ class Holder:
         return {"kernels": launches.kernels(self.solution.run, self.sync)}, []
 
     def watch(self, q, fds):
-        """Before a call: what it asks for and launches will be seen."""
+        """Record the operators and kernel launches of the next call."""
         self.watched_by = launches.Watcher()
         return {}, []
 
@@ -144,7 +144,7 @@ class Holder:
                     os.close(fd)
 
     def try_call(self):
-        """(what went wrong, numbers, descriptors)"""
+        """Make one call; returns (the failure or None, numbers, descriptors)."""
         try:
             return (None, *self.call())
         except Problem as e:

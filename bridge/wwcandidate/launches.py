@@ -1,10 +1,10 @@
-"""Which kernels does one call launch, and how often?  Seen by the driver's own hook (CUPTI's callbacks), not by the
-solution's word.
+"""Which kernels does one call launch, and how often? CUPTI's callbacks in the driver tell it, so the solution's word is
+not needed.
 
 PyTorch's profiler answers the same question, but starting it takes 3.5 s in every fresh process (measured on an H200),
-all of them with the device held.  Callbacks at each launch take 17 ms with their setting up: the driver says the
-kernel's name, and nothing is recorded on the device.  Kernels inside a CUDA graph have no launch of their own; a call
-that launches a graph is looked at by the profiler.
+all of them with the device held.  Callbacks at each launch take 17 ms, set-up included: they give the kernel's name,
+and nothing is recorded on the device.  Kernels inside a CUDA graph have no launch of their own; a call that launches
+a graph is profiled.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ class CallbackData(ctypes.Structure):
                 ("result", ctypes.c_void_p), ("symbol", ctypes.c_char_p)]  # the head of CUpti_CallbackData
 
 
-outside = {}  # by name: launches outside of operators in the call that launched() has seen
+outside = {}  # kernel name: launches outside of operators, in the call that launched() has seen
 
 
 class Unseen(Exception):
@@ -79,8 +79,8 @@ def plain(symbol):
 
 
 class Watcher:
-    """Operators and launches of one call that is timed: the slow part is done before.  Without launches where CUPTI
-    cannot be had or the call launches a graph."""
+    """Records operators and launches of one timed call; the slow set-up is done before.  No launches if CUPTI is not
+    available or the call launches a graph."""
 
     def __init__(self):
         from wwbridge.trace import Trace
@@ -124,9 +124,8 @@ def launched(call, sync):
 
 
 def profiled(call, sync):
-    """What ran on the device, with times: the profiler lists beside it what the driver was asked for, and what the
-    profiling itself cost.  It does not see which operator a kernel belongs to: those that launched() has not seen count
-    as outside."""
+    """Kernels that ran on the device, with times, without the driver calls and the overhead that the profiler also
+    lists.  It does not know a kernel's operator: kernels that launched() has not seen count as outside."""
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
@@ -140,8 +139,8 @@ def profiled(call, sync):
 
 
 def kernels(call, sync):
-    """[[name, launches, those outside of every traced operator, microseconds or 0]], whatever thread launches them; []
-    where this process may not trace."""
+    """[[name, launches, those outside of every traced operator, microseconds or 0]], whatever thread launches them; []:
+    this process may not trace."""
     for look in launched, profiled:
         try:
             return look(call, sync)

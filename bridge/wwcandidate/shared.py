@@ -1,8 +1,8 @@
-"""The judge's buffers in a candidate, mapped for reading, and where a call's outputs lie, which the judge reads itself.
+"""Map the judge's buffers into a candidate, read-only, and tell the judge where a call's outputs lie, which it reads
+itself.
 
-A tensor over an input or a parameter is made once and stays; its content changes between calls without PyTorch knowing,
-so that nothing that is remembered by pointer, version or identity stays true.  A store into it is a fault of this
-process.
+A tensor over an input or a parameter is made once and stays; its content changes between calls without PyTorch's
+knowledge, so that a cache by pointer, version or identity is wrong.  A store into it crashes this process.
 
 Outputs stay in this process's own memory (src/judge/forms/outputs.h says why).  cpu: the judge reads them by their
 addresses.  cuda: the memory that PyTorch's allocator takes from the driver can be shared by descriptors (expandable
@@ -29,8 +29,8 @@ libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_i
 
 
 class HostMemory:
-    """Mapped until the process ends.  mmap.mmap() would keep a descriptor, by which a solution could change what is not
-    in the memory: its mode, without which the judge cannot open it again, or its locks."""
+    """Memory that is mapped until the process ends. mmap.mmap() would keep a descriptor, by which a solution could
+    change the file's mode, so that the judge cannot open it again, or its locks."""
 
     def __init__(self, fd, nbytes):
         address = libc.mmap(None, nbytes, mmap.PROT_READ, mmap.MAP_SHARED | mmap.MAP_POPULATE, fd, 0)
@@ -53,7 +53,7 @@ class Lender:
         self.at = [ctypes.byref(x) for x in (self.base, self.size, self.handle)]
 
     def address(self, t):
-        """Its address, once all pieces that hold it are lent; 0 where one cannot be."""
+        """Lend all pieces that hold a tensor; returns its address, 0 if a piece cannot be lent."""
         at = t.data_ptr()
         end = at + span_bytes(t.shape, t.stride(), t.itemsize)
         while at < end:
@@ -63,8 +63,8 @@ class Lender:
         return t.data_ptr()
 
     def lend(self, address):
-        """The end of the piece that holds the address, 0 where there is none to lend.  A piece that was lent before is
-        looked at again: the allocator may have given its memory back and taken other memory at the same address."""
+        """Lend the piece that holds the address; returns the piece's end, 0 if it cannot be lent.  A piece that was
+        lent before is checked again: the allocator may have freed it and taken other memory at the same address."""
         lib, (base, size, handle) = self.cu.lib, self.at
         if lib.cuMemGetAddressRange_v2(base, size, address) or lib.cuMemRetainAllocationHandle(handle, self.base.value):
             return 0
@@ -79,14 +79,14 @@ class Lender:
             return 0
         if before:
             lib.cuMemRelease(before[1])
-        self.lent[start] = (end, mine)  # held, so that no other piece gets this handle's number
+        self.lent[start] = (end, mine)  # keep the handle, so that no other piece gets its number
         self.new.append((start, end - start, fd.value))
         return end
 
 
 class Shared:
     """Tensors of the inputs in the order of the task's graph; of the parameters by name.  `outputs`: (shape, dtype,
-    strides) of each, no strides where any will do."""
+    strides) of each, no strides if any will do."""
 
     def __init__(self, rows, fds, device):
         self.inputs, self.params, self.outputs, self.landing, self.memory = [], {}, [], [], []
@@ -110,7 +110,7 @@ class Shared:
                 self.landing.append(t)
 
     def places(self, found):
-        """(numbers, descriptors) as src/judge/forms/outputs.h and lent.h have them."""
+        """(numbers, descriptors) in the form of src/judge/forms/outputs.h and lent.h."""
         numbers, new = [], []
         for i, t in enumerate(found):
             at = self.lender.address(t) if self.lender else t.data_ptr()

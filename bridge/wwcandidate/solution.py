@@ -1,12 +1,11 @@
-"""From a solution's files to a module that can be called on the judge's buffers.
+"""Make, from a solution's files, a module that can be called on the judge's buffers.
 
 Parameters.  ModelNew is made with the arguments and under the seed that the task's Model was made with.  Its parameters
-and buffers then become those of the judge: one of the same name, shape and dtype is replaced by the shared buffer; what
-is left over on both sides is paired where shape, dtype and the values made under that seed agree, in order
-(KernelBench's way: the same seed, the same weights, whatever they are called).  Nothing is copied, except state that
-the task changes in forward(), which is restored at the start of each call.  Plain attributes are replaced too where the
-task's own are drawn anew.  A parameter without a counterpart keeps the value it was made with; the judge is told its
-name.
+and buffers are then replaced by the judge's: first by the shared buffer of the same name, shape and dtype; the rest in
+order, if shape, dtype and the values made under that seed agree (KernelBench's way: the same seed gives the same
+weights, whatever their names).  Nothing is copied, except state that the task changes in forward(), which is restored
+at the start of each call.  Plain attributes are replaced, too, if draws change the task's own.  A parameter without a
+counterpart keeps the value it was made with; the judge is told its name.
 """
 
 import importlib.util
@@ -42,7 +41,7 @@ def seed_all(seed):
 
 
 def own_traceback(e):
-    """The exception with the frames of the solution's and the task's own files only."""
+    """The exception's traceback with only the frames of the solution's and the task's files."""
     frames = [f for f in traceback.extract_tb(e.__traceback__)
               if f.filename.startswith((WORK, "<")) and not f.filename.startswith("<frozen")]
     lines = traceback.format_list(frames) + traceback.format_exception_only(type(e), e)
@@ -67,7 +66,7 @@ def write_files(files):
 
 
 def load_module(form, files):
-    """Run model_new.py from a real file (Triton reads its source), and what must be there before it."""
+    """Run model_new.py from a real file (Triton reads its source); before that, write the files that it needs."""
     if form == "cuda-agent":
         sys.path.insert(0, WORK)
         guarded("build", build.cuda_extension, WORK, [f["path"] for f in files])
@@ -95,7 +94,7 @@ def load_task(source, local):
 
 
 class Ground:
-    """What the task brings: its module, its arguments on the judge's buffers.  Made before anything of the solution's
+    """The task's side: its module and its arguments on the judge's buffers, made before any code of the solution
     runs."""
 
     def __init__(self, q, shared, device):
@@ -108,7 +107,7 @@ class Ground:
             self.args = self._arguments()
 
     def make(self, what, seed, call):
-        """As the reference worker makes it: under a seed, on the device where that works."""
+        """Make a module as the reference worker does: under a seed, on the device if that works."""
         seed_all(seed)
         if self.device.type == "cpu" or what in self.on_host:
             return call()
@@ -174,13 +173,13 @@ class Solution:
     # ---- Calling
 
     def run(self):
-        self.found = None  # the outputs of the call before, whose memory this one may have
+        self.found = None  # free the outputs of the previous call, whose memory this one may use
         for t, s in self.refresh:
             t.copy_(s)
         return self.callee(*self.args)
 
     def collect(self, out):
-        """The outputs, kept until the next call, and where they lie."""
+        """Keep the outputs until the next call; returns where they lie."""
         found = [x for x in tree_flatten(out)[0] if x is not None]
         if len(found) != len(self.outputs):
             raise Problem("output", f"forward() returned {len(found)} tensors, the task returns {len(self.outputs)}")
@@ -188,8 +187,8 @@ class Solution:
         return self.ground.shared.places(self.found)
 
     def plain(self, i, t, shape, dtype, strides):
-        """A tensor whose values are in its memory, in the layout of the task's own: a view in the place of what the
-        task copies (expand() for repeat(), a transposed one) is copied here, within the call."""
+        """A tensor with the memory layout of the task's output: a view where the task's output is a copy (expand() for
+        repeat(), a transpose) is copied here, within the call."""
         if type(t) is not torch.Tensor and type(t) is not torch.nn.Parameter:
             raise Problem("output", f"output {i} is a {type(t).__name__}, not a torch.Tensor")
         if t.layout is not torch.strided or t.is_nested:
