@@ -24,7 +24,8 @@
  *
  * Sampling goes on until the 95% intervals of the candidate's median and of the ratios are narrower than 2%, or to a
  * cap of rounds or seconds.  A caller may lower the seconds, which makes the intervals wider, but not the first
- * MIN_ROUNDS or the checks in them.  Other baselines come from baseline.c, multiplied by the drift seen on the pivot.
+ * MIN_ROUNDS or the checks in them.  Other baselines come from cache/baselines.c, multiplied by the drift seen on the
+ * pivot.
  *
  * Waiting (cpu).  The kernel reports in nanoseconds how long a side waited for processors during its call
  * (host/timed_call.h).  A round in which a side waited for more than WAIT_US and 2% of its time is set aside and made
