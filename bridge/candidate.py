@@ -16,6 +16,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from wwbridge import NoCollection  # noqa: E402
 from wwbridge.channel import Channel  # noqa: E402
+from wwbridge.facts import no_pytorch  # noqa: E402
 from wwcandidate.forking import CONTROL_FD, FILTER_FD, Forker, read_all  # noqa: E402
 
 
@@ -34,7 +35,7 @@ def start_pytorch(target):
 
             torch.cuda.is_available = asks
     except ImportError as e:
-        return f"PyTorch cannot be imported ({e}); `warpwright doctor` says how to install it"
+        return no_pytorch(e)
     if target == "cuda" and not torch.version.cuda:
         return "this PyTorch was built without CUDA"
     return None

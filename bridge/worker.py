@@ -83,19 +83,27 @@ class Worker:
         parquet.write(os.dup(fds[0]), os.dup(fds[1]))
         return {}, []
 
+    def outliner(self, q, fds):
+        """Import and make what every outline needs, so that it is not imported in each process anew."""
+        from wwbridge import facts
+
+        with NoCollection():
+            with facts.pytorch():
+                from wwbridge import outline
+
+            outline.warm_up()
+        self.warm = outline
+        return {"versions": facts.versions(outline.torch)}, []
+
     def outline(self, q, fds):
         """A task's tokens and graph, and with `trial` whether it runs; each part runs in a forked process."""
         from wwbridge.apart import apart
         from wwbridge.tokens import tokens
 
+        if not self.warm:
+            raise Refuse("request", "outline needs outliner before it")
         text, name, limits = q["source"], q["name"], (float(q["seconds"]), int(q["memory_bytes"]))
         out, local = {}, local_of(q)
-        if not self.warm:
-            with NoCollection():
-                from wwbridge import outline
-
-                outline.warm_up()
-            self.warm = outline
         for part, call in (("tokens", lambda: {"tokens": tokens(text)}),
                            ("graph", lambda: self.warm.outline(text, name, local)),
                            ("trial", lambda: self.warm.trial(text, name, local, q["trial"]))):
@@ -174,7 +182,10 @@ class Worker:
         return self.loaded().degenerate(int(q["seed_a"]), int(q["seed_b"])), []
 
     def crawl(self, q, fds):
-        from wwbridge.crawl import crawl
+        from wwbridge import facts
+
+        with facts.pytorch():
+            from wwbridge.crawl import crawl
 
         return {"rows": crawl(q["part"])}, []
 
@@ -256,7 +267,7 @@ class Worker:
 
 
 RESERVED_BYTES = 1 << 30  # as src/task/confined.c
-WITHOUT_HELLO = ("check", "crawl", "set_open", "set_rows", "set_write", "outline")
+WITHOUT_HELLO = ("check", "crawl", "set_open", "set_rows", "set_write", "outliner", "outline")
 REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "share",
             "examine", "baseline", "compile_ahead", "time", "arm", "profile", "free", "origin", "wipe", "keep", "same",
             "trace", "beside", "beside_arm", "beside_drop")

@@ -2,8 +2,9 @@
 
 import os
 import platform
+import sys
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 from . import Refuse, lean
 
@@ -45,6 +46,20 @@ def settings(torch):
     }
 
 
+def no_pytorch(error):
+    """Why nothing works here, and the way out, in one line."""
+    return f"PyTorch cannot be imported by {sys.executable} ({error}); `warpwright doctor` says how to install it"
+
+
+@contextmanager
+def pytorch():
+    """Around imports that fail only where PyTorch does."""
+    try:
+        yield
+    except ImportError as e:
+        raise Refuse("missing", no_pytorch(e))
+
+
 def start(q):
     """Import PyTorch with the environment that the request names, and start the device."""
     if q.get("cache_dir"):
@@ -52,10 +67,8 @@ def start(q):
         os.environ["TRITON_CACHE_DIR"] = os.path.join(q["cache_dir"], "triton")
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    try:
+    with pytorch():
         torch = lean.import_torch()
-    except ImportError as e:
-        raise Refuse("missing", f"PyTorch cannot be imported ({e}); `warpwright doctor` says how to install it")
     if q["target"] == "cuda":
         if not torch.cuda.is_available():
             raise Refuse("missing", "PyTorch sees no CUDA device; use --target cpu, or look at `nvidia-smi`")
@@ -74,14 +87,17 @@ def start(q):
     return t
 
 
+def versions(torch):
+    return {"python": platform.python_version(), "torch": torch.__version__}
+
+
 def describe(t, q):
     torch = t.torch
     cuda = t.kind == "cuda"
     out = {
         "target": t.kind,
         "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
+            **versions(torch),
             "cuda": torch.version.cuda or "",
             "cudnn": str(torch.backends.cudnn.version() or "") if cuda else "",
             "cublas": cublas_version() if cuda else "",

@@ -130,5 +130,7 @@ def import_all(target, exports, compiles):
         if compiles and target == "cuda":
             one_driver_module()
     except ImportError as e:
-        return f"PyTorch cannot be imported ({e}); `warpwright doctor` says how to install it"
+        from . import facts
+
+        return facts.no_pytorch(e)
     return None if target == "cpu" or fork_has_device() else "this PyTorch has started CUDA while it was imported"

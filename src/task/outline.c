@@ -3,10 +3,11 @@
 #include "base/mem.h"
 #include "task/ask.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const double START_S = 120, MAX_S = 60;
+static const double START_S = 120, SLACK_S = 120, MAX_S = 60;
 static const uint64_t MAX_BYTES = 4ull << 30;
 enum { PARTS = 3 };
 
@@ -14,6 +15,7 @@ struct ww_outliner {
 	struct ww_outline_opts o;
 	char *roots;
 	struct ww_ref *worker;
+	struct ww_ref_info info; /* python and torch */
 };
 
 enum ww_rc ww_outliner_new(struct ww_outliner **out, const struct ww_outline_opts *opts, struct ww_err *err)
@@ -76,6 +78,19 @@ static enum ww_rc see(struct ww_outliner *o, const struct ww_task *task, struct 
 	return WW_OK;
 }
 
+/* The imports, in a request of their own: where they fail, this machine is at fault and no task. */
+static enum ww_rc get_ready(struct ww_outliner *o, struct ww_err *err)
+{
+	json_t *body, *versions;
+	WW_CHECK(ww_ref_ask(o->worker, json_pack("{s:s}", "request", "outliner"), NULL, 0, START_S, &body, err));
+	enum ww_rc rc = ww_json_get_object(body, "versions", WW_REF_ANSWER, &versions, err);
+	if (rc == WW_OK) {
+		snprintf(o->info.python, sizeof(o->info.python), "%s", ww_json_str(versions, "python", ""));
+		snprintf(o->info.torch, sizeof(o->info.torch), "%s", ww_json_str(versions, "torch", ""));
+	}
+	return ww_ref_finish(o->worker, body, rc, err);
+}
+
 static enum ww_rc start(struct ww_outliner *o, struct ww_err *err)
 {
 	const struct ww_task places = { .roots = o->roots };
@@ -90,7 +105,13 @@ static enum ww_rc start(struct ww_outliner *o, struct ww_err *err)
 		return WW_OK;
 	ww_ref_close(o->worker);
 	o->worker = NULL;
-	return ww_ref_open(&o->worker, &opts, err);
+	WW_CHECK(ww_ref_open(&o->worker, &opts, err));
+	enum ww_rc rc = get_ready(o, err);
+	if (rc != WW_OK) {
+		ww_ref_close(o->worker);
+		o->worker = NULL;
+	}
+	return rc;
 }
 
 static json_t *request(const struct ww_outliner *o, const struct ww_task *task, int with_trial)
@@ -110,7 +131,7 @@ static json_t *request(const struct ww_outliner *o, const struct ww_task *task, 
 enum ww_rc ww_outliner_info(struct ww_outliner *o, const struct ww_ref_info **out, struct ww_err *err)
 {
 	WW_CHECK(start(o, err));
-	*out = ww_ref_info(o->worker);
+	*out = &o->info;
 	return WW_OK;
 }
 
@@ -140,7 +161,7 @@ enum ww_rc ww_outline(
 	WW_CHECK(see(o, task, err));
 	WW_CHECK(start(o, err));
 	enum ww_rc rc = ww_ref_ask(
-		o->worker, request(o, task, with_trial), NULL, 0, START_S + PARTS * o->o.max_s, &body, err);
+		o->worker, request(o, task, with_trial), NULL, 0, PARTS * o->o.max_s + SLACK_S, &body, err);
 	if (rc == WW_ERR_TIMEOUT || rc == WW_ERR_WORKER || rc == WW_ERR_LIMIT || rc == WW_ERR_PROTOCOL)
 		rc = outline_of_lost(&body, err, err);
 	if (rc == WW_OK)

@@ -36,10 +36,10 @@ struct ww_outline {
 enum ww_rc ww_outliner_new(
 	struct ww_outliner **out, const struct ww_outline_opts *opts, struct ww_err *err) WW_MUST_CHECK;
 void ww_outliner_free(struct ww_outliner *o); /* NULL is fine */
-/* The worker's PyTorch and Python, until it ends; starts it. */
+/* The worker's PyTorch and Python (the members python and torch), until the next call; starts it. */
 enum ww_rc ww_outliner_info(struct ww_outliner *o, const struct ww_ref_info **out, struct ww_err *err) WW_MUST_CHECK;
 /* What the task does is data, never an error: the worker is started again where the task ended it.  Errors: no Python,
- * no PyTorch, interrupted. */
+ * no PyTorch (WW_ERR_MISSING), a worker that cannot be started, interrupted. */
 enum ww_rc ww_outline(struct ww_outliner *o, const struct ww_task *task, int with_trial, struct ww_outline *out,
 	struct ww_err *err) WW_MUST_CHECK;
 /* The facts in an answer of an earlier worker; takes the body. */

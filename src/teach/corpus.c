@@ -36,7 +36,8 @@ struct corpus {
 	int over;            /* no row is left, or one failed */
 	int64_t taken, done; /* rows */
 	struct ww_corpus_counts counts;
-	struct ww_err err; /* the first one */
+	char without_graph[200]; /* the first task that has none, and why */
+	struct ww_err err;       /* the first one */
 };
 
 static void show(const struct corpus *c, const char *stage)
@@ -118,21 +119,35 @@ static enum ww_rc conversations(
 	return WW_OK;
 }
 
+/* What a row gave. */
+struct given {
+	enum ww_corpus_row outcome;
+	struct ww_str lines;
+	int n; /* conversations */
+	char why[200];
+};
+
+static void given_release(struct given *g) { ww_str_release(&g->lines); }
+
 static enum ww_rc add_task(struct corpus *c, struct ww_outliner *worker, const json_t *device,
-	const struct ww_task *task, struct ww_str *line, int *n, enum ww_corpus_row *outcome, struct ww_err *err)
+	const struct ww_task *task, struct given *g, struct ww_err *err)
 {
 	WW_AUTO(ww_outline_release) struct ww_outline o = { .body = NULL };
 	WW_AUTO(ww_signature_release) struct ww_signature s = { .operators = NULL };
+	struct ww_err why = WW_ERR_INIT;
 	WW_CHECK(ww_synth_graph(c->store, worker, task, &o, err));
-	*outcome = WW_CORPUS_NO_GRAPH;
-	if (!o.graph || ww_task_signature(o.graph, &s, err) != WW_OK)
+	g->outcome = WW_CORPUS_NO_GRAPH;
+	if (!o.graph || ww_task_signature(o.graph, &s, &why) != WW_OK) {
+		snprintf(g->why, sizeof(g->why), "%.60s: %.130s", task->path, o.graph ? why.msg : o.graph_error);
 		return WW_OK;
-	*outcome = WW_CORPUS_HELD_OUT;
+	}
+	g->outcome = WW_CORPUS_HELD_OUT;
 	if (c->held && ww_held_out_find(c->held, s.text, task->id))
 		return WW_OK;
-	WW_AUTO(dialogue_release) struct dialogue d = { .task = task, .graph = o.graph, .signature = s.text, .out = line };
-	enum ww_rc rc = conversations(c, device, &d, outcome, err);
-	*n = d.n;
+	WW_AUTO(dialogue_release)
+	struct dialogue d = { .task = task, .graph = o.graph, .signature = s.text, .out = &g->lines };
+	enum ww_rc rc = conversations(c, device, &d, &g->outcome, err);
+	g->n = d.n;
 	return rc;
 }
 
@@ -161,19 +176,20 @@ static int take_row(
 }
 
 /* Wait until the lines of all rows before this one are written, then write its own.  The lock is held. */
-static void write_in_order(
-	struct corpus *c, int64_t number, enum ww_corpus_row outcome, const struct ww_str *line, int n)
+static void write_in_order(struct corpus *c, int64_t number, const struct given *g)
 {
 	char stage[64];
 	while (c->done < number && !(*c->o->interrupted || c->err.rc != WW_OK))
 		pthread_cond_wait(&c->written, &c->lock);
-	if (c->done == number && outcome == WW_CORPUS_WRITTEN && fwrite(line->p, 1, line->len, c->out) != line->len &&
-		!c->over) {
+	if (c->done == number && g->outcome == WW_CORPUS_WRITTEN &&
+		fwrite(g->lines.p, 1, g->lines.len, c->out) != g->lines.len && !c->over) {
 		c->over = 1;
 		(void)!ww_err_errno(&c->err, WW_ERR_IO, "cannot write");
 	}
-	c->counts.rows[outcome]++;
-	c->counts.conversations += outcome == WW_CORPUS_WRITTEN ? n : 0;
+	if (!c->counts.rows[WW_CORPUS_NO_GRAPH])
+		strcpy(c->without_graph, g->why);
+	c->counts.rows[g->outcome]++;
+	c->counts.conversations += g->outcome == WW_CORPUS_WRITTEN ? g->n : 0;
 	c->done = number + 1;
 	snprintf(stage, sizeof(stage), "writing solutions: %lld rows", (long long)c->done);
 	show(c, stage);
@@ -183,22 +199,20 @@ static void write_in_order(
 static enum ww_rc rows(struct corpus *c, struct ww_outliner *worker, const json_t *device, struct ww_err *err)
 {
 	struct ww_task task;
-	enum ww_corpus_row outcome;
 	enum ww_rc rc = WW_OK;
 	for (int64_t number; rc == WW_OK; ww_task_release(&task)) {
-		ww_auto_str line = WW_STR_INIT(LINE_MAX_BYTES);
-		int n = 0;
+		WW_AUTO(given_release) struct given g = { .lines = WW_STR_INIT(LINE_MAX_BYTES) };
 		pthread_mutex_lock(&c->lock);
-		int more = take_row(c, &task, &number, &outcome, err);
+		int more = take_row(c, &task, &number, &g.outcome, err);
 		pthread_mutex_unlock(&c->lock);
 		if (!more)
 			break;
-		if (outcome == WW_CORPUS_WRITTEN)
-			rc = add_task(c, worker, device, &task, &line, &n, &outcome, err);
+		if (g.outcome == WW_CORPUS_WRITTEN)
+			rc = add_task(c, worker, device, &task, &g, err);
 		if (rc != WW_OK)
 			continue;
 		pthread_mutex_lock(&c->lock);
-		write_in_order(c, number, outcome, &line, n);
+		write_in_order(c, number, &g);
 		pthread_mutex_unlock(&c->lock);
 	}
 	return rc;
@@ -248,6 +262,9 @@ static enum ww_rc all_rows(struct corpus *c, struct ww_err *err)
 	pthread_mutex_destroy(&c->lock);
 	if (!n)
 		return ww_err_set(err, WW_ERR_SYSTEM, "cannot start a thread");
+	if (c->counts.rows[WW_CORPUS_NO_GRAPH])
+		ww_log(WW_LOG_WARN, "tasks without a graph: %lld (%s)", (long long)c->counts.rows[WW_CORPUS_NO_GRAPH],
+			c->without_graph);
 	*err = c->err.rc != WW_OK ? c->err : *err;
 	return c->err.rc;
 }

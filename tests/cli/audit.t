@@ -15,7 +15,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import ALL, finish, need_pytorch, ok, skip  # noqa: E402
+from tap import ALL, finish, need_pytorch, ok, python_without_pytorch, skip  # noqa: E402
 
 root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 binary = os.environ.get("WARPWRIGHT") or os.path.join(root, "build/warpwright")
@@ -27,9 +27,9 @@ def path(name):
     return os.path.join(work.name, name)
 
 
-def run(*args):
+def run(*args, **env):
     p = subprocess.run([binary, "synth", *args], capture_output=True, text=True, timeout=280, stdin=subprocess.DEVNULL,
-                       env={**os.environ, "XDG_CACHE_HOME": path("cache")})
+                       env={**os.environ, "XDG_CACHE_HOME": path("cache"), **env})
     return p.returncode, p.stdout, p.stderr
 
 
@@ -144,6 +144,16 @@ else:
     with open(path("again.jsonl"), encoding="utf-8") as f:
         ok(not any(p.returncode for p in got) and [json.loads(line) for line in f] == rows, "a set as Parquet and back",
            got)
+
+# ---- A machine without PyTorch is no finding about the rows
+bare = python_without_pytorch(path("bare"))
+with open(path("one.jsonl"), "w", encoding="utf-8") as f:
+    f.write(json.dumps({"id": "one", "code": held.replace("4, 8", "4, 9")}) + "\n")
+got = [run(*args, WW_PYTHON=bare) for args in (
+    ("audit", path("one.jsonl")), ("show", path("one.jsonl") + "#one"), ("crawl", path("catalogue.json")),
+    ("run", "--set", "small", "--target", "cpu", "-n", "1", "--against", path("one.jsonl"), "-o", path("made")))]
+ok(all(c == 3 and "PyTorch cannot be imported" in e and e.count("\n") == 1 and not o for c, o, e in got),
+   "without PyTorch audit, show, crawl and run --against say so in one line", got)
 
 # ---- What cannot be read
 zst = subprocess.run(["zstd", "-q", "-c", path("set.jsonl")], capture_output=True).stdout

@@ -17,7 +17,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import ALL, WW, finish, need_pytorch, ok  # noqa: E402
+from tap import ALL, WW, finish, need_pytorch, ok, python_without_pytorch  # noqa: E402
 
 need_pytorch()
 top = tempfile.mkdtemp(prefix="synth-teach-")
@@ -61,8 +61,9 @@ def get(name):
         return f.read()
 
 
-def run(*argv):
-    p = subprocess.run([WW, *argv], capture_output=True, text=True, timeout=120, check=False)
+def run(*argv, **env):
+    p = subprocess.run([WW, *argv], capture_output=True, text=True, timeout=120, check=False,
+                       env={**os.environ, **env})
     return p.returncode, p.stdout, p.stderr
 
 
@@ -97,6 +98,23 @@ run("synth", "teach", rows("soft.jsonl", ROWS[:1]), path("agent.jsonl"), "--targ
 agent = lines("agent.jsonl")[0]["messages"]
 ok("There are 7 turns" in agent[0]["content"] and agent[2]["tool_calls"][0]["function"]["name"] == "submit",
    "in the loop with tools the answer is handed in", agent[0])
+
+# What is wrong with the machine is no fault of a task
+bare = python_without_pytorch(path("bare"))
+before = get("one.jsonl")
+code, out, err = run(*args, path("one.jsonl"), WW_PYTHON=bare)
+ok(code == 3 and json.loads(out)["error"].count("PyTorch cannot be imported") == 1 and get("one.jsonl") == before
+   and not os.path.exists(path("one.jsonl.part")),
+   "without PyTorch it says so, and the file that was there stays", [code, out, err])
+code, out, err = run(*args[:7], path("none.jsonl"), WW_PYTHON=bare)
+ok(code == 3 and "warpwright doctor" in err and err.count("\n") == 1 and not out
+   and not os.path.exists(path("none.jsonl")), "in one line", [code, out, err])
+code, out, err = run(*args[:7], path("none.jsonl"), WW_PYTHON="/bin/true")
+ok(code == 3 and err.count("\n") == 1 and not out, "and likewise where WW_PYTHON names no Python", [code, out, err])
+bad = {"id": "bad", "code": TASK.format("x").replace("return []", "return [](1)")}
+code, out, err = run("synth", "teach", rows("bad.jsonl", [bad]), path("none.jsonl"), *args[3:7])
+ok(code == 0 and "tasks without a graph: 1 (" in err and "not callable" in err, "why a task has no graph is said",
+   [out, err])
 
 taught = lines("one.jsonl")
 kernels = [t["messages"][2]["content"].split("```kernels", 1)[1] for t in taught]

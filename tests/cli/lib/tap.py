@@ -81,3 +81,9 @@ def need_pytorch():
     if subprocess.run([python, "-c", look], stderr=subprocess.DEVNULL, check=False).returncode:
         skip_all("no Python with PyTorch (make setup)")
     return python
+
+
+def python_without_pytorch(folder):
+    """An interpreter that finds no package, made in that folder."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=60)
+    return os.path.join(folder, "bin/python")
