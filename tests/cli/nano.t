@@ -71,6 +71,10 @@ lessons = {r["signature"] for r in rows_of("made/lessons.jsonl")}
 held_out = {r.get("signature") for r in rows_of("made/held-out.jsonl")}
 ok(len(lessons) == 2 and not {r["task_signature"] for r in taught} & (lessons | held_out),
    "in which no lesson and no held-out task is", [lessons, held_out])
+empty = copies.put(path("empty.json"), json.dumps({**made, "corpus": {**corpus, "longest": 10}}))
+code, said = nano("empty", empty, "--until", "corpus", "--seconds", "600")
+ok(code == 1 and "corpus: no conversation about the tasks of" in said and '"too_long": ' in said,
+   "where no conversation comes out it stops and says what became of the tasks", [code, said])
 os.makedirs(path("prepared"))
 for name in ("corpus", "held-out", "lessons"):
     with open(path(f"made/{name}.jsonl"), "rb") as f, lzma.open(path(f"prepared/{name}.jsonl.xz"), "wb") as packed:
