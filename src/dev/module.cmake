@@ -6,10 +6,21 @@ set_source_files_properties(src/dev/cpu/kernels_avx2.c PROPERTIES COMPILE_OPTION
 set_source_files_properties(src/dev/cpu/kernels_avx512.c PROPERTIES COMPILE_OPTIONS
 	"${WW_KERNEL_FLAGS};-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mprefer-vector-width=512")
 
-# The cuda backend is a plug-in, built where nvcc is found.  Its kernels are machine code for Hopper, and PTX for what
-# comes later; the runtime is linked in, cuBLASLt is opened when a device is (only its header is needed here).
-find_program(NVCC nvcc HINTS ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES bin)
+# The cuda backend is a plug-in, built where an nvcc is found that knows the flags.  Its kernels are machine code for
+# Hopper, and PTX for what comes later; the runtime is linked in, cuBLASLt is opened when a device is (only its header
+# is needed here).
+set(WW_NVCC_FLAGS -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/skills/cuda/include
+	-gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
+	--compress-mode=size -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics)
 if(NVCC)
+	file(WRITE ${CMAKE_BINARY_DIR}/cuda/probe.cu "")
+	execute_process(COMMAND ${NVCC} --dryrun ${WW_NVCC_FLAGS} -c -o probe.o probe.cu
+		WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/cuda RESULT_VARIABLE unusable OUTPUT_QUIET ERROR_VARIABLE said)
+	if(unusable)	# one of before CUDA 12.8; all but the engine's cuda backend works without
+		message(WARNING "${NVCC} cannot build the engine's kernels: ${said}")
+	endif()
+endif()
+if(NVCC AND NOT unusable)
 	get_filename_component(WW_CUDA_BIN ${NVCC} REALPATH)
 	get_filename_component(WW_CUDA_ROOT ${WW_CUDA_BIN}/../.. ABSOLUTE)
 	find_library(WW_CUDART cudart_static HINTS ${WW_CUDA_ROOT} PATH_SUFFIXES lib64 targets/x86_64-linux/lib REQUIRED)
@@ -19,11 +30,7 @@ if(NVCC)
 	foreach(src ${cuda_kernels})
 		get_filename_component(name ${src} NAME_WE)
 		set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
-		add_custom_command(OUTPUT ${object} DEPENDS ${src} DEPFILE ${object}.d COMMAND ${NVCC} -std=c++17 -O3 
-			-I${CMAKE_SOURCE_DIR}/src
-			-I${CMAKE_SOURCE_DIR}/skills/cuda/include -gencode arch=compute_90a,code=sm_90a
-			-gencode arch=compute_90,code=compute_90
-			--compress-mode=size -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics
+		add_custom_command(OUTPUT ${object} DEPENDS ${src} DEPFILE ${object}.d COMMAND ${NVCC} ${WW_NVCC_FLAGS}
 			-MD -MF ${object}.d -MT ${object} -c -o ${object} ${src}
 			COMMENT "Building CUDA object ${name}.o")
 		list(APPEND cuda_objects ${object})
