@@ -31,7 +31,8 @@ setup-check:
 	@tools/setup check
 
 # Set up everything, build, and optimize one example: on the GPU where there is one, else on the cpu target.
-demo: setup all
+demo: setup $(BUILD)/build.ninja
+	@$(NINJA) --target installed
 	@tools/demo
 
 # What the tests cost is shown behind them (tests/README.md).

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # budget: 3 CPU-seconds
-"""`make install` builds nothing but what it installs; manual and completions are those of the option tables; `make
-uninstall` leaves nothing."""
+"""`make install` and `make demo` build nothing but what is installed; manual and completions are those of the option
+tables; `make uninstall` leaves nothing."""
 import os
 import re
 import shutil
@@ -39,6 +39,10 @@ if os.path.exists(os.path.join(BUILD, "build.ninja")):
        "no test, fuzzer or bench is built for it", more[:5])
 else:
     skip("no test, fuzzer or bench is built for it", "not built by ninja")
+
+code, said = out_of(["make", "-n", "-C", ROOT, f"BUILD={BUILD}", "demo"])
+builds = [line for line in said.split("\n") if "--build" in line]
+ok(code == 0 and len(builds) == 1 and builds[0].endswith("--target installed"), "nor for the demo", said)
 
 with tempfile.TemporaryDirectory() as dest:
     env = {**os.environ, "DESTDIR": dest}
