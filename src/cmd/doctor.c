@@ -7,8 +7,10 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "cmd/cmd.h"
+#include "dev/dev.h"
 #include "host/machine.h"
 #include "judge/build/build.h"
+#include "judge/run/proto.h"
 #include "host/cudalibs.h"
 #include "judge/forms/sampler.h"
 #include "sandbox/cgroup.h"
@@ -214,6 +216,28 @@ static void check_cudalib(struct report *r, const char *name, const char *const 
 	found_at(p, version, path, "");
 }
 
+/* Both plug-ins are of this build (tools/cuda.cmake), not of the machine. */
+static void check_plugins(struct report *r, const char *setup)
+{
+	char path[PATH_MAX];
+	struct ww_err err = WW_ERR_INIT;
+	int checkout = ww_fs_resource("tools/setup", path, &err) == WW_OK, hardware = ww_host_nvidia_hardware();
+	const char *nothing = hardware ? NULL : "nothing on this machine: it has no NVIDIA GPU";
+	struct part *p = add(r, "cuda runner", NEEDS_CUDA, "the cuda target: this build has no " WW_RUN_PLUGIN_CUDA, "");
+	snprintf(p->fix, sizeof(p->fix), "%s%s",
+		checkout ? setup : "take a distribution that was built with CUDA's headers",
+		checkout ? " all   (the headers come with PyTorch, or with a CUDA toolkit)" : "");
+	p->ok = ww_fs_plugin(WW_RUN_PLUGIN_CUDA, path, &err) == WW_OK;
+	snprintf(p->found, sizeof(p->found), "%s", p->ok ? WW_RUN_PLUGIN_CUDA : "not built");
+	p = add(r, "cuda engine", 0, "training and model: on a GPU: this build has no " WW_DEV_PLUGIN_CUDA,
+		nothing ? nothing
+			: checkout
+			? "install a CUDA toolkit of 12.8 or later, name it in CUDA_HOME unless it is /usr/local/cuda; make"
+			: "take a distribution that was built with nvcc");
+	p->ok = ww_fs_plugin(WW_DEV_PLUGIN_CUDA, path, &err) == WW_OK;
+	snprintf(p->found, sizeof(p->found), "%s", p->ok ? WW_DEV_PLUGIN_CUDA : "not built");
+}
+
 /* A driver runs what was compiled by a CUDA of its own major version or an older one. */
 static int nvrtc_major(void)
 {
@@ -339,6 +363,7 @@ static int doctor(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	check_openblas(&r);
 	check_curl(&r);
 	check_gpus(&r);
+	check_plugins(&r, setup.p);
 	check_cudalib(&r, "NVRTC", ww_cudalib_nvrtc, python, "nvidia_cuda_nvrtc", NEEDS_CUDA,
 		"the cuda target: kernels cannot be compiled", setup.p);
 	check_cudalib(&r, "cuBLASLt", ww_cudalib_cublaslt, python, "nvidia_cublas", 0,

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ parts = {p["name"]: p for p in report["parts"]}
 ok(code == (0 if report["targets"]["cpu"] or report["targets"]["cuda"] else 1) and not err,
    "the exit code says whether a target works", err)
 want = {"C compiler", "plan builder", "sandbox", "sampling", "Python", "PyTorch", "numpy", "OpenBLAS", "CUDA driver",
-        "GPU", "NVRTC", "cuBLASLt",
+        "GPU", "cuda runner", "cuda engine", "NVRTC", "cuBLASLt",
         "cuDNN", "disk", "memory"}
 ok(want <= set(parts), "every part is there", want - set(parts))
 ok(all(p["ok"] or (p["unavailable"] and p["fix"]) for p in parts.values()),
@@ -91,6 +92,26 @@ with tempfile.TemporaryDirectory() as home:
         "Python"]["found"]
     ok("'\\''s a folder/python 3', by WW_PYTHON)" in found and "not a program" in by_name, "and so is what was found",
        found)
+# The plug-ins are of the build: without the one that runs plans the cuda target cannot work, whatever the machine has.
+with tempfile.TemporaryDirectory() as home:
+    alone = os.path.join(home, "warpwright")
+    shutil.copy(WW, alone)
+
+    def build_of(**env):
+        p = subprocess.run([alone, "doctor", "--json"], capture_output=True, text=True, timeout=60,
+                           env={**os.environ, **env}, check=False)
+        found = json.loads(p.stdout)
+        return found["targets"]["cuda"], {p["name"]: p for p in found["parts"]}
+
+    works, parts = build_of(WARPWRIGHT_HOME=ROOT)
+    ok(not works and not parts["cuda runner"]["ok"] and "make -C" in parts["cuda runner"]["fix"]
+       and parts["cuda runner"]["unavailable"].startswith("the cuda target") and not parts["cuda engine"]["ok"],
+       "a build without the plug-ins for cuda says so, and how to get them", parts)
+    for name in ("judge", "engine"):
+        with open(os.path.join(home, f"libwarpwright-{name}-cuda.so"), "w", encoding="utf-8"):
+            pass
+    parts = build_of()[1]
+    ok(parts["cuda runner"]["ok"] and parts["cuda engine"]["ok"], "and one with them that they are there", parts)
 # What a lower level of the sandbox does not hold is said, with the switch that would raise it.
 for level, gap in (("seccomp", "read this user's files"), ("landlock", "names of processes and the disk are shared")):
     part = next(p for p in json.loads(run("--json", WARPWRIGHT_SANDBOX=level)[1])["parts"] if p["name"] == "sandbox")
