@@ -2,7 +2,9 @@
 # no more); NVCC, of a toolkit (the engine's kernels).  Each is ...-NOTFOUND where there is none.  All of it may come
 # after the first configuration: the globs are looked at again by each build.
 if(NOT DEFINED WW_CUDA_TOOLKITS)
-	set(WW_CUDA_TOOLKITS $ENV{CUDA_HOME} /usr/local/cuda)
+	file(GLOB versions CONFIGURE_DEPENDS /usr/local/cuda-*)
+	list(SORT versions COMPARE NATURAL ORDER DESCENDING)
+	set(WW_CUDA_TOOLKITS $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda ${versions})
 endif()
 set(pythons ${CMAKE_SOURCE_DIR}/.venv)
 if(DEFINED ENV{WW_PYTHON})
