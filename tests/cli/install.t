@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # budget: 3 CPU-seconds
 """`make install` and `make demo` build nothing but what is installed; manual and completions are those of the option
-tables; `make uninstall` leaves nothing."""
+tables; `make uninstall` leaves nothing; `make check` says what to do where it failed."""
 import os
 import re
 import shutil
@@ -43,6 +43,16 @@ else:
 code, said = out_of(["make", "-n", "-C", ROOT, f"BUILD={BUILD}", "demo"])
 builds = [line for line in said.split("\n") if "--build" in line]
 ok(code == 0 and len(builds) == 1 and builds[0].endswith("--target installed"), "nor for the demo", said)
+
+with tempfile.TemporaryDirectory() as build:
+    os.mkdir(os.path.join(build, "tests"))
+    for name, does in (("ctest", "exit 8"), ("tests/test-cost", "exit 0")):
+        with open(os.path.join(build, name), "w", encoding="utf-8") as f:
+            f.write(f"#!/bin/sh\n{does}\n")
+        os.chmod(os.path.join(build, name), 0o755)
+    code, said = out_of(["make", "-s", "-C", ROOT, "-o", "setup-check", "-o", "all", f"BUILD={build}", "check"],
+                        env={**os.environ, "PATH": f"{build}:{os.environ['PATH']}"})
+    ok(code == 2 and "make check-failed" in said, "where tests failed, make check says how they are run again", said)
 
 with tempfile.TemporaryDirectory() as dest:
     env = {**os.environ, "DESTDIR": dest}
