@@ -939,7 +939,8 @@ static void test_left_to_pytorch(void **state)
 	static const struct {
 		const char *name, *left, *own;
 	} want[] = { { "sorted_losses.json", "PyTorch: sort, getitem", "rows: sort" },
-		{ "gru_of_many.json", "PyTorch: gru, getitem", "recurrent layer: gru" } };
+		{ "gru_of_many.json", "PyTorch: gru, getitem", "recurrent layer: gru" },
+		{ "long_sums.json", "PyTorch: scatter_add", "rows: new_zeros, scatter_add" } };
 	static const char alone[] =
 		"{\"inputs\": [{\"name\": \"x\", \"dtype\": \"float32\", \"sizes\": [8000], \"strides\": [1]}], \"params\": [], "
 		"\"nodes\": [{\"name\": \"n\", \"op\": \"aten.msort.default\", \"args\": [{\"ref\": \"x\"}], \"kwargs\": {}, "
