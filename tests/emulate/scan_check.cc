@@ -49,7 +49,9 @@ struct data {
 				double sum = OP == ww::OP_SUM ? 0 : -INFINITY;
 				for (long long l = 0; l < len; l++) {
 					const long long at = (o * len + l) * inner + i;
-					sum = OP == ww::OP_SUM ? sum + (double)x[at] : fmax(sum, (double)x[at]);
+					sum = OP == ww::OP_SUM ? sum + (double)x[at]
+						: OP == ww::OP_MAX || !l ? fmax(sum, (double)x[at])
+												 : fmax(sum, (double)x[at]) + log1p(exp(-fabs(sum - (double)x[at])));
 					worst = y[at] == y[at] ? fmax(worst, fabs(sum - (double)y[at])) : INFINITY;
 				}
 			}
@@ -67,13 +69,13 @@ template <int OP, int VEC, int LANES, int PARTS> static int mid(long long outer,
 	return d.wrong<OP>(outer, len, inner);
 }
 
-template <int TPR, int VEC, int CHUNKS> static int rows(long long outer, long long len)
+template <int TPR, int VEC, int CHUNKS, int OP = ww::OP_SUM> static int rows(long long outer, long long len)
 {
 	data d(outer * len);
 	const both f = d.f(len, 1);
 
-	host::launch(TPR > 32 ? outer : (outer + 128 / TPR - 1) / (128 / TPR), 1, 1, TPR > 32 ? TPR : 128, 1, [&] { ww::scan_rows<ww::OP_SUM, TPR, VEC, CHUNKS>(outer, len, f); });
-	return d.wrong<ww::OP_SUM>(outer, len, 1);
+	host::launch(TPR > 32 ? outer : (outer + 128 / TPR - 1) / (128 / TPR), 1, 1, TPR > 32 ? TPR : 128, 1, [&] { ww::scan_rows<OP, TPR, VEC, CHUNKS>(outer, len, f); });
+	return d.wrong<OP>(outer, len, 1);
 }
 
 int main()
@@ -85,6 +87,8 @@ int main()
 	n += mid<ww::OP_MAX, 1, 32, 8>(3, 65, 41) + mid<ww::OP_SUM, 1, 32, 4>(1, 131, 1);
 	n += rows<32, 1, 1>(3, 77) + rows<32, 4, 4>(6, 516) + rows<64, 1, 2>(2, 601) + rows<256, 4, 1>(1, 1032);
 	n += rows<4, 4, 1>(70, 16) + rows<8, 1, 4>(21, 27) + rows<16, 2, 2>(9, 130) + rows<4, 1, 1>(33, 3);
+	n += mid<ww::OP_LOGSUMEXP, 1, 32, 4>(3, 65, 41) + rows<32, 4, 1, ww::OP_LOGSUMEXP>(6, 516);
+	n += rows<64, 1, 2, ww::OP_LOGSUMEXP>(2, 601);
 	printf("%d\n", n);
 	return 0;
 }

@@ -1346,6 +1346,8 @@ static void test_work_is_not_repeated(void **state)
 		/* 33 sums of 2,048 each, side by side in memory: in parts, of one dimension as of two */
 		{ "few_columns.json",
 			"k0  rows: sum_1\n *   k1  rows: sum_1\n *   k2  rows: view, square, mean\n *   k3  rows: mean\n */", "" },
+		/* a running log of sums of exponentials is a scan, and not a sum for each prefix */
+		{ "log_scans.json", "k0  logcumsumexp: logcumsumexp\n *   k1  logcumsumexp: mul, logcumsumexp_1\n */", "" },
 		/* losses of 72 terms are read where they lie by statistics of all of them; parts of a maximum have a launch of
 		   their own ahead of the sums that need all of them, and so have 64 parts that few threads would add up */
 		{ "loss_of_rows.json",

@@ -159,13 +159,21 @@ __device__ __forceinline__ float hardswish(float x) { return x * fminf(fmaxf(x +
 
 /* ---- Reductions -------------------------------------------------------------------------------------------------- */
 
-enum op { OP_SUM = 0, OP_MAX = 1, OP_MIN = 2, OP_PROD = 3 };
+enum op { OP_SUM = 0, OP_MAX = 1, OP_MIN = 2, OP_PROD = 3, OP_LOGSUMEXP = 4 };
 
 __device__ __forceinline__ float inf_() { return __int_as_float(0x7f800000); }
 
 template <int OP> __device__ __forceinline__ float op_identity()
 {
-	return OP == OP_SUM ? 0.f : OP == OP_PROD ? 1.f : OP == OP_MAX ? -inf_() : inf_();
+	return OP == OP_SUM ? 0.f : OP == OP_PROD ? 1.f : OP == OP_MAX || OP == OP_LOGSUMEXP ? -inf_() : inf_();
+}
+
+/* log(exp(a) + exp(b)).  Two infinities of a sign are their own result, and a NaN is handed on. */
+__device__ __forceinline__ float log_add_exp(float a, float b)
+{
+	const float most = a > b || a != a ? a : b, apart = -fabsf(a - b);
+
+	return most + (a == b && fabsf(a) == inf_() ? 0.f : log1pf(expf(apart)));
 }
 
 /* Maximum and minimum hand a NaN on, as PyTorch's do. */
@@ -175,6 +183,8 @@ template <int OP> __device__ __forceinline__ float op_apply(float a, float b)
 		return a + b;
 	if (OP == OP_PROD)
 		return a * b;
+	if (OP == OP_LOGSUMEXP)
+		return log_add_exp(a, b);
 	if (OP == OP_MAX)
 		return a > b || a != a ? a : b;
 	return a < b || a != a ? a : b;

@@ -8,7 +8,11 @@
 /* Indexed by enum pl_red. */
 static const struct {
 	const char *what, *op;
-} kinds[] = { { "cumsum", "SUM" }, { "cumprod", "PROD" }, { "cummax", "MAX" }, { "cummin", "MIN" } };
+} kinds[] = { [RED_SUM] = { "cumsum", "SUM" },
+	[RED_PROD] = { "cumprod", "PROD" },
+	[RED_MAX] = { "cummax", "MAX" },
+	[RED_MIN] = { "cummin", "MIN" },
+	[RED_LOGSUMEXP] = { "logcumsumexp", "LOGSUMEXP" } };
 
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red)
 {

@@ -18,7 +18,7 @@ const struct pl_op_info pl_ops[OP_COUNT] = {
 #define OP(name, ...) { #name, __VA_ARGS__ },
 #include "policy/planner/graph/ops.def"
 };
-const char *const pl_red_names[RED_COUNT] = { "sum", "prod", "max", "min", "argmax", "argmin" };
+const char *const pl_red_names[RED_COUNT] = { "sum", "prod", "max", "min", "argmax", "argmin", "logsumexp" };
 
 int pl_is_float(int dt) { return dt == WW_F32 || dt == WW_F64 || dt == WW_F16 || dt == WW_BF16; }
 int pl_is_half(int dt) { return dt == WW_F16 || dt == WW_BF16; }

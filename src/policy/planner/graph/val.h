@@ -17,7 +17,8 @@ struct pl_op_info {
 };
 extern const struct pl_op_info pl_ops[OP_COUNT];
 
-enum pl_red { RED_SUM, RED_PROD, RED_MAX, RED_MIN, RED_ARGMAX, RED_ARGMIN, RED_COUNT };
+/* RED_LOGSUMEXP: of scans on cuda alone (pl_scan()) */
+enum pl_red { RED_SUM, RED_PROD, RED_MAX, RED_MIN, RED_ARGMAX, RED_ARGMIN, RED_LOGSUMEXP, RED_COUNT };
 extern const char *const pl_red_names[RED_COUNT];
 
 enum vkind {

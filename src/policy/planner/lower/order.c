@@ -208,14 +208,18 @@ static void cummax(struct pl *pl, struct gnode *n)
 	n->out[1] = pl_cast(pl, pl_scan(pl, n, pl_where(pl, hit, at, pl_constf(pl, WW_F32, 0)), d, RED_MAX), WW_I64);
 }
 
-/* log of the cumulative sum of exponentials, computed relative to the running maximum. */
+/* log of the cumulative sum of exponentials: a scan on cuda; else of each prefix, relative to its maximum. */
 static void logcumsumexp(struct pl *pl, struct gnode *n)
 {
-	struct val *x = pl_stored(pl, self(pl, n)), *b, *in, *top;
+	struct val *x = self(pl, n), *b, *in, *top;
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), x->rank), r = x->rank;
 	const struct ix *size[PL_MAX_RANK];
 
-	b = rows_of(pl, n, x, d, size);
+	if (pl->target == WW_TARGET_CUDA && pl_is_float(x->dt) && x->dt != WW_F64) {
+		n->out[0] = pl_scan(pl, n, x, d, RED_LOGSUMEXP);
+		return;
+	}
+	b = rows_of(pl, n, pl_stored(pl, x), d, size);
 	in = pl_index(pl, WW_BOOL, r + 1, size, ix_lt(pl, pl->place[r], ix_addc(pl, pl->place[d], 1)));
 	top = pl_reduce(pl, RED_MAX, pl_where(pl, in, b, pl_constf(pl, x->dt, -INFINITY)), 1u << r, 0);
 	b = pl_where(pl, in, pl_op1(pl, OP_EXP, pl_op2(pl, OP_SUB, b, pl_unsqueeze(pl, top, r))), pl_constf(pl, x->dt, 0));
