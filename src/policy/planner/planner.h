@@ -85,6 +85,10 @@ int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct b
 int pl_all_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max);
 /* axes.c: how many of the loads change with its rows and not with `lane`: a bias, a row's statistics. */
 int pl_reads_of_rows(struct pl *pl, struct kern *k, const struct ix_atom *lane);
+/* axes.c: the largest size that off takes a quotient or a remainder of v by, and that divides v's extent, or NULL. */
+const struct ix *pl_axis_divisor(const struct ix *off, const struct ix_atom *v);
+/* axes.c: row i of k becomes two, quotients of it by d, and remainders. */
+void pl_split_axis(struct pl *pl, struct kern *k, int i, const struct ix *d);
 enum { PL_LONG_ROW = 768 /* vectors of a row that a block stays in, at least */ };
 const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v);
 const struct knobs *pl_knobs(struct pl *pl, int kernel);

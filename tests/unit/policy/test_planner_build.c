@@ -1346,6 +1346,12 @@ static void test_work_is_not_repeated(void **state)
 		/* 33 sums of 2,048 each, side by side in memory: in parts, of one dimension as of two */
 		{ "few_columns.json",
 			"k0  rows: sum_1\n *   k1  rows: sum_1\n *   k2  rows: view, square, mean\n *   k3  rows: mean\n */", "" },
+		/* heads are joined where attention stores them, also where its length is a symbol that equals a number */
+		{ "joined_heads.json",
+			"k2  attention: scaled_dot_product_attention, transpose_3, flatten, linear\n *   k3  gemm: linear\n */",
+			"" },
+		/* a product's operand that lies along the channels, which are a part of its rows, is read by tiles */
+		{ "mixed_tokens.json", "k1  pointwise: layer_norm, transpose, linear\n", "enum { HIGH = 16, " },
 		/* a running log of sums of exponentials is a scan, and not a sum for each prefix */
 		{ "log_scans.json", "k0  logcumsumexp: logcumsumexp\n *   k1  logcumsumexp: mul, logcumsumexp_1\n */", "" },
 		/* losses of 72 terms are read where they lie by statistics of all of them; parts of a maximum have a launch of

@@ -564,6 +564,14 @@ static int mono_div(const struct ix_mono *a, const struct ix_mono *b, struct ix_
 	return 1;
 }
 
+/* The same on cuda where a has a number and b the symbol that equals it, or the other way round. */
+static int div_in_numbers(struct pl *pl, const struct ix_mono *a, const struct ix_mono *b, struct ix_mono *q)
+{
+	const struct ix_mono mine = in_numbers(a), other = in_numbers(b);
+
+	return pl->target == WW_TARGET_CUDA && mono_div(&mine, &other, q);
+}
+
 /* a = b * quot + rest, taking into quot every monomial that b divides.  Constants split by their own quotient. */
 static void split(struct pl *pl, const struct ix *a, const struct ix *b, const struct ix **quot, const struct ix **rest)
 {
@@ -573,7 +581,7 @@ static void split(struct pl *pl, const struct ix *a, const struct ix *b, const s
 	for (int i = 0; i < a->n; i++) {
 		struct ix_mono m;
 
-		if (b->n == 1 && mono_div(&a->m[i], &b->m[0], &m)) {
+		if (b->n == 1 && (mono_div(&a->m[i], &b->m[0], &m) || div_in_numbers(pl, &a->m[i], &b->m[0], &m))) {
 			push(q, &m);
 		} else if (b->n == 1 && b->m[0].n == 0 && a->m[i].n == 0 && a->m[i].c >= b->m[0].c) {
 			m = a->m[i];

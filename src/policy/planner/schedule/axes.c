@@ -200,8 +200,9 @@ static const struct ix *divisor_of(const struct ix *x, const struct ix_atom *v, 
 	return best;
 }
 
-/* Row i of k becomes two: quotients of it by d, and remainders. */
-static void split_axis(struct pl *pl, struct kern *k, int i, const struct ix *d)
+const struct ix *pl_axis_divisor(const struct ix *off, const struct ix_atom *v) { return divisor_of(off, v, NULL); }
+
+void pl_split_axis(struct pl *pl, struct kern *k, int i, const struct ix *d)
 {
 	const struct ix_atom *v = k->row[i];
 	const struct ix *n = ix_div(pl, v->b, d), *q = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), n),
@@ -215,6 +216,13 @@ static void split_axis(struct pl *pl, struct kern *k, int i, const struct ix *d)
 	k->n_row++;
 }
 
+/* Are parts of d elements of the lane whole vectors?  cpu: half of one is enough. */
+static int fills_vectors(const struct pl *pl, const struct kern *k, int64_t d)
+{
+	return pl->target == WW_TARGET_CPU ? 2 * d >= pl->dev.vector_bytes / 4
+									   : d % (pl_itemsize(k->out[0]->dt) >= 4 ? 4 : 8) == 0;
+}
+
 void pl_split_lane(struct pl *pl, struct kern *k)
 {
 	const struct ix **off = pl_alloc(pl, 4096 * sizeof(*off)), *d;
@@ -225,8 +233,8 @@ void pl_split_lane(struct pl *pl, struct kern *k)
 		d = NULL;
 		for (int i = 0; k->n_row && k->n_row < PL_MAX_RANK && n < 4096 && i < n; i++)
 			d = divisor_of(off[i], k->row[k->n_row - 1], d);
-		if (d && 2 * ix_num(d) >= pl->dev.vector_bytes / 4)
-			split_axis(pl, k, k->n_row - 1, d);
+		if (d && fills_vectors(pl, k, ix_num(d)))
+			pl_split_axis(pl, k, k->n_row - 1, d);
 		else
 			d = NULL;
 	} while (d);

@@ -837,7 +837,7 @@ static void row_kernel(struct pl *pl, struct val *v)
 	if (pl->target == WW_TARGET_CPU)
 		order_as_stored(pl, k);
 	pl_merge_axes(pl, k);
-	if (pl->target == WW_TARGET_CPU && k->kind == K_POINT)
+	if (k->kind == K_POINT)
 		pl_split_lane(pl, k);
 	k->what = k->kind == K_POINT ? "pointwise" : "rows";
 	kern_push(pl, k);

@@ -22,5 +22,5 @@ void pl_merge_axes(struct pl *pl, struct kern *k);
  * stacked): leave the axis out, and store all of them at each place. */
 void pl_unroll(struct pl *pl, struct kern *k);
 /* Where offsets have quotients and remainders of the last row (windows that were unfolded, axes that were joined behind
- * a transposition), by sizes of half a vector and more: make two axes of it. */
+ * a transposition), by sizes of half a vector and more, on cuda of whole vectors: make two axes of it. */
 void pl_split_lane(struct pl *pl, struct kern *k);

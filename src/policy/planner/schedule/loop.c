@@ -391,6 +391,29 @@ static double along_only(
 	return sum;
 }
 
+/* A row of which one operand takes quotients and remainders by a size, and lies along the remainders, becomes two (the
+ * batches and channels of a product's rows). */
+static void split_across(struct pl *pl, struct kern *k)
+{
+	const struct ix_atom *lane = k->row[k->n_row - 1];
+	const struct ix *off[512];
+	struct buf *buf[512];
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		for (int d = 0; d < k->n_row - 1 && k->n_row < PL_MAX_RANK; d++) {
+			const struct ix *size = pl_axis_divisor(off[i], k->row[d]), *rest, *e;
+
+			if (!size || ix_num(size) < 8 || !ix_has(off[i], lane) || runs_along(pl, off[i], lane))
+				continue;
+			rest = ix_var(pl, "rest", size);
+			e = ix_add(pl, ix_mul(pl, ix_var(pl, "part", ix_div(pl, k->row[d]->b, size)), size), rest);
+			if (!runs_along(pl, ix_subst(pl, off[i], &k->row[d], &e, 1), ix_as_var(rest)))
+				continue;
+			pl_split_axis(pl, k, d, size);
+			n = pl_kern_loads(pl, k, off, buf, 512);
+		}
+}
+
 /* Where operands lie across each other, as behind a permutation, the axis that the others run along becomes the last
  * one of the rows.  cuda: a warp does a tile, 32 bytes along that axis, the rest along the lane, so that both are read
  * by whole sectors.  cpu: a block does a few columns of all rows before the next ones, so that a line that is read
@@ -401,6 +424,8 @@ static int place_across(struct pl *pl, struct kern *k)
 	int best = -1, itemsize = 4, size = 4;
 	double most = 1 << 16; /* in the cache of one multiprocessor anyhow */
 
+	if (pl->target == WW_TARGET_CUDA)
+		split_across(pl, k);
 	for (int d = 0; d < k->n_row - 1; d++) {
 		double n = along_only(pl, k, k->row[d], lane, &size);
 
@@ -415,7 +440,7 @@ static int place_across(struct pl *pl, struct kern *k)
 	v = k->row[best];
 	memmove(&k->row[best], &k->row[best + 1], (size_t)(k->n_row - 2 - best) * sizeof(*k->row));
 	k->row[k->n_row - 2] = v;
-	return (int)ww_min(16, 32 / itemsize);
+	return (int)ww_min(ix_num(lane->b) % 2 ? 8 : 16, 32 / itemsize); /* odd: a thread has one element of the lane */
 }
 
 /* cpu: as many streams of lines are foreseen by the processor (4.7 MB turned, from memory: 300 us; with 128 580 us). */
