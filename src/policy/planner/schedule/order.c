@@ -3,7 +3,8 @@
  * A graph with convolutions is planned twice, in PyTorch's order and channels-last, and the cheaper build is tried
  * first (search.c).  In PyTorch's order cuDNN turns operands and result of its TF32 and half-precision engines itself,
  * by a kernel each; channels-last our own kernels turn what is not stored so, or read it across.  Everything else is
- * bytes over the speed of memory: sizes in L2 and latencies are the same in both.
+ * bytes over the speed of memory: sizes in L2 and latencies are the same in both.  A build that rounds to TF32 what
+ * PyTorch computes without (conv.exact) is left to the search.
  *
  * The numbers are fitted to calls and kernels measured on an H200 (bench/results/convolutions.md).  On another GPU they
  * are of another size, but the ratios between them change little. */
@@ -147,6 +148,8 @@ static double convolution_us(const struct pl *pl, const struct kern *k)
 
 	if (!(k->loop->library & BY_LIBRARY))
 		return k->loop->library & OURS_TILED ? template_us(pl, s, work, x + w) : memory;
+	if (s->conv.last && s->conv.exact) /* not first: likely wrong */
+		return INFINITY;
 	if (s->conv.groups > 1)
 		return memory;
 	engine = work / (filled(s->in[0].size[1], 4, 32) * filled(s->out->size[1], 16, 64)) /
