@@ -158,8 +158,10 @@ code, said = call(60)
 ok(code == 3 and "the same command goes on" in said and state()["corpus"] == "ended",
    "a short call ends between steps", said)
 ok(os.path.exists(path("got/results.json")) and os.path.exists(path("got/logs.tar.gz")), "what is there is delivered")
+logs = path("got/logs.tar.gz")
+os.remove(logs)
 code, more = call(1000, 25)
-ok(code == -9, "a killed one", more)
+ok(code == -9 and os.path.getsize(logs), "a killed one, which has delivered its logs", more)
 for _ in range(60):
     code, more = call(150)
     said += more
