@@ -1,9 +1,9 @@
-"""One planted defect in an honest solution, by rewriting its text.
+"""Plant one defect in an honest solution by rewriting its text.
 
-A solution is first made whole: the cookbook headers that it includes are put in its place, so that their code can be
-spoiled too.  An operator is a class of defect, a name, the file it works on, a pattern and what replaces it; every
-place where the pattern is found is one defect.  Operators are written so that what they change is wrong by far more
-than rule strict tolerates; whether that is so for a place is argued here and not asked of the judge:
+The cookbook headers that a solution includes are inlined first, so that defects can be planted in their code,
+too.  An operator is a class of defect, a name, the file it works on, a pattern and what replaces it; every place
+where the pattern is found is one defect.  Operators are written so that the outputs are wrong by far more than rule
+strict tolerates; the reasons are given here, and the judge is not asked:
 
   dropped tail   the last row, vector, block or 32 of K is not computed: output left NaN, or one term in 128 of a sum
                  missing
@@ -16,8 +16,8 @@ than rule strict tolerates; whether that is so for a place is argued here and no
   precision      operands of an fp32 product rounded to 11 (TF32) or 8 (bfloat16) bits: errors of 1e-4 and 1e-3 where
                  1e-5 is allowed
 
-What does not change the compiled code at that place (a barrier in a branch for more than one warp, in a kernel of one
-warp) is no defect; run compares the identities of the binaries and leaves those out."""
+A change that leaves the compiled code as it was (a barrier in a branch for more than one warp, in a kernel of one
+warp) is no defect; `run` compares the hashes of the binaries and drops those."""
 import os
 import re
 
@@ -33,7 +33,7 @@ def times(factor):
 
 
 def literal(m):
-    """A constant of the kernel's formula: 1% off; an epsilon 100 times as large."""
+    """A constant of the kernel's formula becomes wrong by 1%; an epsilon becomes 100 times as large."""
     v = float(m.group(1))
     if v == 0:
         return None
@@ -122,12 +122,12 @@ CPU = [
     ("missing bias", "addend", "kernels", r"\((v\d+|x\d|acc) \+ (x[1-9]|v\d+)\)", r"(\1)", None, 1),
     ("missing bias", "factor", "kernels", r"\((v|v\d+|x\d) \* (x[1-9]|v\d+)\)", r"(\1)", None, 1),
     ("constant", "literal", "kernels", FLOAT, literal, None,
-     3),  # what follows is the code of a remainder that these sizes do not have
+     3),  # the rest is the code of a remainder, which these sizes do not have
 ]
 
 
 def flatten(text, seen=None):
-    """The text with every <ww/...> include but plan.h put in its place, once."""
+    """The text with every <ww/...> include except plan.h inlined once."""
     seen = set() if seen is None else seen
 
     def put(m):
@@ -152,7 +152,7 @@ def whole(solution, target):
 
 
 def body(text):
-    """Where the solution's own code begins: literals of the cookbook are not the formula's."""
+    """The offset at which the solution's own code begins: literals of the cookbook are not the formula's."""
     at = max(text.rfind("#define S0 "), text.rfind("#define PL_NAN "), 0)
     return at
 

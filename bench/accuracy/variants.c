@@ -1,4 +1,4 @@
-/* variants.c - what the planner would write for a graph: every solution of its search, without judging any.
+/* variants.c - prints every solution that the planner's search would write for a graph, without judging any.
  *
  *     accuracy-variants TARGET [TRIALS] < GRAPHS.jsonl
  *
@@ -6,9 +6,9 @@
  * and the lines of bench/coverage/shapes.py do.  Out, one JSON object a line: {"file", "what", "kernels", "plan"}, or
  * {"file", "why"} for a graph that the planner refuses.
  *
- * The planner's search is fed verdicts that are made up: all variations look equally fast, so that each is one change
- * away from the default; each looks faster than the one before, so that changes add up; each is wrong.  TRIALS ends
- * each of the three searches early.  Solutions of a graph that were written already are left out. */
+ * The search runs three times with invented verdicts: all variations are equally fast, so that each is one change away
+ * from the default; each is faster than the one before, so that changes add up; each is wrong.  TRIALS ends each of the
+ * three searches early.  Equal solutions of a graph are printed once. */
 #include "base/hash.h"
 #include "base/json.h"
 #include "policy/planner/search.h"

@@ -1,12 +1,12 @@
-/* What cuDNN offers for convolutions: each mode's first algorithms, with their times, in both layouts.
+/* algorithms.c - lists cuDNN's algorithms for convolutions: the first ones of each mode, with times, in both layouts.
  *
  *     build/tests/bench-algorithms [N] < bench/conv/geometries.txt
  *
  * N: algorithms of mode A that are timed (4); of mode B 2, of the fallbacks 1.  A line of input: name, dimensions, 1
  * for transposed, type (f32 with TF32, fp32 without, f16, bf16), groups, n, c, k, then for each dimension in, kernel,
- * stride, padding, dilation (all dimensions of one behind one another), output padding.  A time is that of eight in one
- * CUDA graph, the best of three, by eight: no host time, operands in L2 where they fit.  It uses the runner's own
- * module, so what it lists is what a node takes. */
+ * stride, padding, dilation (all dimensions of one behind one another), output padding.  A time is an eighth of that of
+ * eight convolutions in one CUDA graph, the best of three graphs: no host time, operands in L2 if they fit.  It uses
+ * the runner's own module, so a library node has the same choice. */
 #include "judge/run/exec_cuda_conv.c"
 
 #include <math.h>
@@ -64,7 +64,7 @@ static void read_axes(char **at, long long *wide, int *narrow, int nd)
 	}
 }
 
-/* 0: not a geometry. */
+/* Returns 0 if the line is not a geometry. */
 static int read_line(char *line, char *name, struct ww_conv *c)
 {
 	char type[8], *p;
@@ -113,7 +113,7 @@ static CUdeviceptr operand(long long elements, int dtype)
 	return d;
 }
 
-/* Microseconds; infinite where it does not run. */
+/* Microseconds; infinite if the algorithm does not run. */
 static double time_of(
 	struct ww_dnn *t, struct ww_dnn_conv *s, const struct ww_conv *c, void *const *buffers, void *room)
 {

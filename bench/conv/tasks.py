@@ -18,7 +18,7 @@ def text(layers, body, shape, dtype="float32"):
 
 
 class Draw(random.Random):
-    """Sizes near what is asked for and off any power of two."""
+    """Sizes near the given one that are no power of two."""
 
     def near(self, a, b):
         n = self.randint(a, b)
@@ -132,7 +132,7 @@ def pointwise(r):
 
 
 def large2d(r):
-    """Copies of the operands in another layout take more than 1 GiB."""
+    """Would copies of the operands in another layout take more than 1 GiB?"""
     c = r.choice([3, r.channels(12, 40)])
     return one(r, 2, (600, 800), conv(r, 2, c, r.channels(60, 110), 3), c, r.near(6, 10))
 
@@ -231,7 +231,7 @@ FAMILIES = [conv1d, strided2d, dilated2d, grouped2d, asymmetric2d, plain2d, conv
 
 
 def write(seed, folder, per_family=3):
-    """Names of the files, in order of families."""
+    """Write the tasks; returns the names of the files, in order of families."""
     os.makedirs(folder, exist_ok=True)
     names = []
     for make in FAMILIES:

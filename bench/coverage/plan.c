@@ -1,9 +1,9 @@
-/* plan.c - how far the planner gets with a graph, without running anything.
+/* plan.c - tests which graphs the planner covers: builds and compiles its first solution, runs nothing.
  *
  *     coverage-plan TARGET [solutions|conversations] < GRAPHS.jsonl       (lines of bench/coverage/shapes.py)
  *
  * For each graph: the planner's first solution, plan.c built and validated by the judge's builder, the device code
- * compiled and checked by the judge's compiler.  All of it as in a verdict, for a device that is made up (an H200's
+ * compiled and checked by the judge's compiler.  All steps are those of a verdict, for a fixed device (an H200's
  * numbers; two cores with 256-bit vectors), so that neither a GPU nor the task's memory is needed.
  *
  * Out, one object a line: {"file", "status", "why", "missing", "kernels", "scratch_bytes", "seconds"}, and with
@@ -62,7 +62,7 @@ static json_t *device_json(const struct ww_device *d)
 		"l2_bytes", (json_int_t)d->l2_bytes, "l3_bytes", (json_int_t)d->l3_bytes);
 }
 
-/* Build and compile a solution; NULL, or where it failed, with the reason in `why`. */
+/* Build and compile a solution; returns NULL, or the step that failed, with the reason in `why`. */
 static const char *make(
 	struct tools *t, const json_t *graph, const struct pl_result *r, struct ww_str *why, json_int_t *scratch)
 {
@@ -116,7 +116,7 @@ static json_t *missing_of(const json_t *graph)
 	return list;
 }
 
-/* What a policy is told of the task, and the planner's answer. */
+/* A conversation: the messages that tell a policy of the task, and the planner's answer. */
 static json_t *conversation(const struct tools *t, const json_t *graph, const struct pl_result *r)
 {
 	struct ww_compact c = { .target = (enum ww_target)t->device.target,

@@ -1,11 +1,12 @@
-"""Graphs of task files by their shapes alone: no tensor is ever filled, so that tasks of any size fit any machine.
+"""Print the graphs of task files, made from shapes alone: no tensor has memory, so that tasks of any size fit any
+machine.
 
     python shapes.py FILE...        one line a file: {"file": ..., "graph": ...} or {"file": ..., "error": ...}
 
 The module and its inputs are made of PyTorch's fake tensors (shapes, strides and types without memory), and the
 bridge's own writer exports the graph from them: it is the graph that `warpwright inspect` gives, but for the values of
-small constants.  What is not looked at here is all that needs numbers: whether the task is random, degenerate or
-depends on its data (the bridge refuses those).
+small constants.  It does not check what needs values: whether the task is random, degenerate or depends on its data
+(the bridge refuses those).
 """
 import json
 import os
@@ -28,7 +29,7 @@ def as_fake(mode, t):
 
 
 class Shapes:
-    """What wwbridge.graph asks of a task."""
+    """A task with the members that wwbridge.graph reads."""
 
     def __init__(self, path):
         with open(path, encoding="utf-8") as f:

@@ -35,7 +35,7 @@ static int n_ended;
 static atomic_int ending;
 static uint64_t start_ns;
 
-/* The judge's own functions that turns.c calls. */
+/* Stand-ins for the functions of the judge that turns.c calls. */
 void ww_judge_progress(const struct ww_judge *j, const char *stage) { (void)j, (void)stage; }
 enum ww_rc ww_judge_interrupted(const struct ww_judge *j, struct ww_err *err) { return (void)j, (void)err, WW_OK; }
 
@@ -59,7 +59,7 @@ static void context(unsigned *seed)
 	pthread_mutex_unlock(&driver);
 }
 
-/* Each a draw, the calls of both sides, a comparison. */
+/* Rounds: each has a draw, a call of both sides, a comparison. */
 static void rounds(struct ww_turn *t, int n, unsigned *seed)
 {
 	for (int k = 0; k < n; k++) {

@@ -1,4 +1,4 @@
-"""Check and time cookbook solutions beside PyTorch.
+"""Check cookbook solutions, and time them together with PyTorch.
 
     python3 pack.py OUT                     (any machine with gcc) build one library for each solution and variant
     python3 compare.py OUT [--only a,b] [--no-baselines] [--checks] [--ragged] [--log FILE]
@@ -125,7 +125,7 @@ def errors(y, ref):
 
 
 def reference(model, xs):
-    """In fp64, by a copy: the solution holds the addresses of the model's own parameters."""
+    """The reference in fp64, by a copy of the model: the solution holds the addresses of the model's own parameters."""
     m = copy.deepcopy(model).double()
     return m(*[x.double() if x.is_floating_point() else x for x in xs])
 

@@ -1,11 +1,11 @@
-/* bench_ops.c - how fast the operations are at the shapes of a 0.6B model (Qwen3's widths), on one device.
+/* bench_ops.c - times the engine's operations at the shapes of a 0.6B model (Qwen3's widths), on one device.
  *
  *   bench-ops [DEVICE [exact|fast] [TOKENS]]          default: cpu, exact, 256 tokens on cpu and 16384 on cuda
  *
  * Each line is the mean of calls that follow one another on a stream, after a warm-up of three (by which products have
  * chosen their algorithms): what an operation costs inside a step.  Rates count 2 m n k for products, half of the
  * square for causal attention (2.5 times the forward pass for the gradient), and for the others the bytes that must be
- * read and written.  Numbers are random, since products of zeros are faster than those of numbers.
+ * read and written.  Numbers are random, since products of zeros are faster.
  */
 #include "base/rng.h"
 #include "base/time.h"
@@ -59,7 +59,7 @@ static void *room(struct bench *b, size_t bytes)
 	return b->blocks[b->count++];
 }
 
-/* n random numbers; fp32 ones are made of bf16 ones. */
+/* n random numbers; fp32 ones are converted from bf16. */
 static struct ww_arr noise(struct bench *b, int dtype, int64_t n)
 {
 	struct ww_err err = WW_ERR_INIT;

@@ -1,4 +1,4 @@
-/* bench_step.c - how fast a model trains: forward, loss, backward and AdamW on random tokens, with nothing around them.
+/* bench_step.c - times training steps of a model: forward, loss, backward and AdamW on random tokens.
  *
  *   bench-step DIR [DEVICE [exact|fast [SEQUENCES LENGTH [STEPS [LAYERS [WARM [fp32|bf16]]]]]]]     default: cpu exact
  *   1 128 3, all, 4, bf16

@@ -1,12 +1,12 @@
-/* trace.c - every kernel that a program runs on the GPU, with its begin and end: a library that CUPTI's driver loads
- * into it.
+/* trace.c - records the begin and end of every kernel that a program runs on the GPU: a library that the CUDA driver
+ * loads into the program (CUPTI).
  *
  *   cc -shared -fPIC -O1 -I"$CUDA_HOME/include" bench/ops/trace.c -o libtrace.so -ldl
  *   CUDA_INJECTION64_PATH=$PWD/libtrace.so TRACE_OUT=FILE.csv PROGRAM ARGUMENTS...
  *
  * FILE.csv has a line for each kernel and copy, in the order in which they ended: begin and end in nanoseconds, grid,
  * threads a block, name. `bench/ops/where FILE.csv` adds them up.  Kernels of a recorded graph are listed one by one.
- * The program runs as it would without: what is measured is the GPU's own clock, a buffer of records at a time.
+ * The program's kernels run as without it: times are the GPU's own clock, collected by the buffer.
  */
 #include <cupti.h>
 

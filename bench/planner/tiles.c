@@ -1,4 +1,4 @@
-/* tiles.c - what <ww/recipe/gemm_tile.h> says that gemm_mma takes, beside what was measured.
+/* tiles.c - compares the times that <ww/recipe/gemm_tile.h> estimates for gemm_mma with measured ones.
  *
  *     cc -O1 -Iskills/cuda/include bench/planner/tiles.c -lm -o tiles
  *     zcat bench/results/raw/gemm-mma-h200.txt.gz | ./tiles [-v]

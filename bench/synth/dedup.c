@@ -1,4 +1,4 @@
-/* dedup.c - how long it takes to throw disguised copies out of N tasks (bench/results/dedup.md).
+/* dedup.c - times the removal of disguised copies from N tasks (bench/results/dedup.md).
  *
  *     bench-dedup [N [CHECK]]     N tasks (1,000,000), the first CHECK (5,000) of them also by brute force
  *
@@ -74,7 +74,7 @@ static void make(struct made *m, uint64_t seed)
 	state = before;
 }
 
-/* Keep what is like nothing kept before; how many that are. */
+/* Keep each task that resembles no kept one; returns how many are kept. */
 static int64_t deduplicate(int64_t n, int exact, unsigned char *kept)
 {
 	struct ww_err err = WW_ERR_INIT;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a run of `synth run` cost and why it rejected: rate.py DIR [SECONDS]   (SECONDS: that it took)
+"""The cost of a run of `synth run`, and its reasons for rejections: rate.py DIR [SECONDS]   (SECONDS: that it took)
 
 Reads DIR/journal.jsonl: candidates by outcome with an example of each reason, and the seconds (waiting included) and
 CPU-seconds of each stage, a candidate."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""On how many tasks of a set the planner's search reaches reward 3, of a run of `eval` over a sample of it:
+"""The share of a set's tasks on which the planner's search reaches reward 3, from a run of `eval` over a sample:
 
     warpwright eval --suite SET --sample 100 --target cuda --max-seconds 30 -o RUN
     bench/synth/won.py RUN

@@ -1,4 +1,4 @@
-"""Where the time of a batch goes: from the log of the level debug, and from /proc while it runs.
+"""Show where the time of a batch goes, from its debug log, and from /proc while it runs.
 
     bench/throughput/stages.py LOG RESULTS.jsonl [CPU.tsv]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A model of five million parameters on the cpu, here and in PyTorch: seconds a step, of the clock and of the
-processors.
+"""Time training steps of a model of five million parameters on the cpu, by Warpwright and by PyTorch: wall seconds
+and processor seconds a step.
 
 usage: .venv/bin/python bench/train/cpu.py [--threads N] [--rounds R] [--rows R] [--compile] [--data IDS.jsonl]
 

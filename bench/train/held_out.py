@@ -49,7 +49,7 @@ def mean(values):
 
 
 def interval(values):
-    """Half of it."""
+    """Half of the 95% interval."""
     m, n = mean(values), len(values)
     return 1.96 * math.sqrt(sum((v - m) ** 2 for v in values) / max(n - 1, 1) / n)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long the conversations of `synth teach` are, in tokens, and how many fit.
+"""Count the tokens of the conversations of `synth teach`, and how many fit into a context.
 
 usage: lengths.py TOKENIZER CORPUS.jsonl
 
