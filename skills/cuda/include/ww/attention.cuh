@@ -124,7 +124,7 @@ template <int D, bool CAUSAL, class E> __device__ __forceinline__ void attention
 		}
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
-			/* The maximum is top + rest, exactly: a rounded one of scores in the millions would be off by powers of
+			/* The maximum is exactly top + rest: rounded, that of scores in the millions would be wrong by powers of
 			 * two, and weights infinite. */
 			float m = attention_row_max(s, half), now = m * scale, old = top[half], old_rest = rest[half], add = 0.f;
 			if (now > old) {

@@ -1,5 +1,5 @@
-/* attention_mma.cuh - softmax(f(scale * Q K^T)) V in one launch by mma.sync, of any lengths and strides and of
- * head widths up to 128, which Q and K share; V's may be another one.
+/* attention_mma.cuh - softmax(f(scale * Q K^T)) V in one launch by mma.sync, for any lengths and strides and head
+ * widths up to 128; Q and K have the same width, V may have another.
  *
  *   half, bfloat16 scores and sums in fp32; the weights are rounded to the operands' type before they multiply V
  *   float          every tile of Q, K and V becomes pairs of fp16 in shared memory, scaled by a power of two that its
@@ -7,19 +7,19 @@
  *                  fresh accumulators for every tile (pipeline.cuh says why)
  *
  * A block has WARPS * MT * 16 rows of Q of one head and goes through K and V by tiles of KEYS rows; a warp has MT * 16
- * rows with their running maxima and sums.  The order of all sums is fixed, so the bits are the same every time.  Where
- * a tile is, its successor is on its way to shared memory.  Widths are padded to multiples of 16 with zeros there.  An
+ * rows with their running maxima and sums.  The order of all sums is fixed, so the bits are the same every time.  While
+ * a tile is used, the next one is copied to shared memory, where widths are padded to multiples of 16 with zeros.  An
  * operand is contiguous along its width or along its rows.
  *
- * The functor stores, as in attention.cuh, and where MASKED says so it makes of scores what the softmax gets:
- * score<N>(batch, head, row, col, float (&v)[N], beside<N> &given), of N neighbouring columns, -infinity where they do
- * not count.  What it reads is loaded before the products by ask<N>(batch, head, row, col, given).  A row of which no
- * score counts is NaN, as a softmax has it.
+ * The functor stores, as in attention.cuh, and with MASKED it maps scores to the softmax's input:
+ * score<N>(batch, head, row, col, float (&v)[N], beside<N> &given), for N adjacent columns, -infinity for masked ones.
+ * ask<N>(batch, head, row, col, given) loads its operands before the products.  A row with all scores masked is NaN, as
+ * in a softmax.
  *
  * Dynamic shared memory: attention_mma_shape<...>::bytes, which ww_attention_mma_bytes() of the recipe repeats.
  *
- * Rejected: pairs of TF32, as gemm_mma has them (half the rate, and each warp splits the tile anew); one scale a head,
- * which takes launches of its own. */
+ * Rejected: pairs of TF32, as in gemm_mma (half the rate, and each warp would split the tile again); one scale a head,
+ * which takes extra launches. */
 #ifndef WW_ATTENTION_MMA_CUH
 #define WW_ATTENTION_MMA_CUH
 
@@ -39,7 +39,7 @@ template <class T> struct attention_operand {
 	__device__ __forceinline__ const T *from(int b, int h) const { return p + b * batch + h / group * head; }
 };
 
-/* What multiplies on tensor cores. */
+/* The type that the tensor cores multiply. */
 template <class T> struct attention_type {
 	typedef T t;
 };
@@ -47,7 +47,7 @@ template <> struct attention_type<float> {
 	typedef __half t;
 };
 
-/* ROWS rows, WIDTH wide, in shared memory, in memory's order; VEC: elements of one copy. */
+/* A tile of ROWS x WIDTH in shared memory, in the order of global memory; VEC: elements of one copy. */
 template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struct attention_tile_of {
 	enum : int { words = sizeof(T) == 4 };
 	enum : int { lines = BY_ROW ? ROWS : WIDTH, length = BY_ROW ? WIDTH : ROWS, pitch = length + 8 };
@@ -56,8 +56,8 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 	enum : int { together = each <= 4 ? (int)each : 4 }; /* more addresses at once would be spilled */
 	typedef typename attention_type<T>::t H;
 
-	/* Start this thread's copies: of 16 bits to their places, of 32 to `raw` floats, where only this thread reads
-	 * them. */
+	/* Start this thread's copies: 16-bit elements to their final position, 32-bit ones to `raw` floats that only this
+	 * thread reads. */
 	static __device__ __forceinline__ void fill(T *to, const T *from, long long line, int row0, int rows, int width)
 	{
 		const int end_line = BY_ROW ? rows - row0 : width, end = BY_ROW ? width : rows - row0;
@@ -80,7 +80,7 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 				copy_start<(int)(VEC * sizeof(T) >= 4 ? VEC * sizeof(T) : 4)>(dst, src, n * (int)sizeof(T));
 			else
 				*dst = n ? *src : from_float<T>(0.f);
-			src0 += step * line; /* of straight copies, which lie below each other */
+			src0 += step * line; /* straight copies are one below the other */
 		}
 	}
 
@@ -104,7 +104,7 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 		return m;
 	}
 
-	/* The pairs of what this thread copied: hi, and lo `elements` behind it. */
+	/* Split what this thread copied into pairs: hi, and lo `elements` after it. */
 	static __device__ __forceinline__ void split(__half *to, const float *raw_, float scale)
 	{
 #pragma unroll(together)
@@ -126,8 +126,8 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 		}
 	}
 
-	/* Of rows r.. and places k.. of their widths the fragment of A; of columns c.. and k.. two of B.  Where columns
-	 * are rows of the tile (K), k is along its width; of V it is the other way round. */
+	/* The fragment of A for rows r.. and k.., and two of B for columns c.. and k...  For K the columns are rows of the
+	 * tile and k is along its width; for V it is the other way round. */
 	static __device__ __forceinline__ void a(unsigned (&f)[4], const H *tile, int r, int k)
 	{
 		const int in = threadIdx.x % 8, m = threadIdx.x % 32 / 8, rr = r + m % 2 * 8, kk = k + m / 2 * 8;
@@ -156,16 +156,16 @@ struct attention_mma_shape {
 	typedef attention_tile_of<T, rows, WIDTH, QR, QV, threads> Q;
 	typedef attention_tile_of<T, KEYS, WIDTH, KR, KV, threads> K;
 	typedef attention_tile_of<T, KEYS, WIDTH_V, VR, VV, threads> V;
-	/* 16 bits: Q, then stages of K and V.  32: pairs of Q, then of K and V, where Q lies as it came until these are
-	 * made; then K and V as they come. */
+	/* 16 bits: Q, then stages of K and V.  32 bits: pairs of Q, then pairs of K and V, which first hold the floats of
+	 * Q; then the floats of K and V. */
 	enum : int { q_elements = (int)Q::elements * parts, kv_elements = ((int)K::elements + (int)V::elements) * parts };
 	enum : int { kv_bytes = 2 * kv_elements, q_raw = words ? 4 * (int)Q::raw : 0 };
 	enum : int { tile_bytes = !words ? STAGES * kv_bytes : kv_bytes > q_raw ? kv_bytes : q_raw };
 	enum : int { raw_bytes = words ? 4 * ((int)K::raw + (int)V::raw) : 0 };
 	enum : int { bytes = 2 * q_elements + tile_bytes + raw_bytes };
-	/* Fragments of Q stay in registers where that does not cost a block of the SM. */
+	/* Fragments of Q stay in registers if that does not reduce the number of blocks on an SM. */
 	enum : int { held = !words || WIDTH * MT <= 32, steps = WIDTH / 16, steps_v = KEYS / 16 };
-	/* Scores of a tile by chunks of n * 8 columns, results by chunks of n_v * 8: sums that are under way together. */
+	/* Scores of a tile in chunks of n * 8 columns, results in chunks of n_v * 8: the accumulators in use at once. */
 	enum : int {
 		n = KEYS % 32 ? 2 : 4,
 		chunks = KEYS / 8 / n,
@@ -191,7 +191,8 @@ template <int N, int WARPS> __device__ __forceinline__ void attention_tops(unsig
 			m[i] = max(m[i], box[w * N + i]);
 }
 
-/* acc += a b of 16 bits, or of pairs: the smallest products first, and those of one sum apart from each other. */
+/* acc += a b, for 16 bits or pairs: the smallest products first; products of the same sum are not issued back to back.
+ */
 template <int PARTS, int MT, int N, class H> __device__ __forceinline__ void attention_products(
 	float (&acc)[MT][N][4], const unsigned (&a)[PARTS][MT][4], const unsigned (&b)[PARTS][N / 2][4], H *)
 {
@@ -207,7 +208,7 @@ template <int PARTS, int MT, int N, class H> __device__ __forceinline__ void att
 			}
 }
 
-/* Two weights as they multiply V. */
+/* Two weights in the type that multiplies V. */
 __device__ __forceinline__ void attention_weights(float a, float b, unsigned &w, __half *)
 {
 	const __half2 h = __floats2half2_rn(a, b);
@@ -219,7 +220,7 @@ __device__ __forceinline__ void attention_weights(float a, float b, unsigned &w,
 	w = *(const unsigned *)&h;
 }
 
-/* What a warp keeps of its rows: i * 16 + half * 8 + lane / 4 behind the first. */
+/* A warp's state of its rows; row number i * 16 + half * 8 + lane / 4 of the warp. */
 template <class S> struct attention_rows {
 	enum : int { parts = S::parts, mt = S::mt, n = S::n, n_v = S::n_v };
 	typedef typename S::H H;
@@ -290,7 +291,7 @@ template <class S> struct attention_rows {
 		}
 	}
 
-	/* Scores times `scale` become weights; fix: what earlier sums are multiplied by. */
+	/* Scores times `scale` become weights; fix: the factor for earlier sums. */
 	__device__ __forceinline__ void weigh(float (&s)[S::chunks][mt][n][4], float (&fix)[mt][2], float scale)
 	{
 #pragma unroll
@@ -380,7 +381,7 @@ template <class S> struct attention_rows {
 		}
 	}
 
-	/* N results of a row at once; the first of this thread's rows. */
+	/* Store N results of a row at once, beginning with this thread's first row. */
 	template <int N, class E> __device__ __forceinline__ void end(const E &e, int b, int h, int row, int t_q, int width)
 	{
 		const int col = threadIdx.x % 4 * 2;
@@ -422,7 +423,8 @@ template <class S> struct attention_rows {
 	}
 };
 
-/* Each score of a tile, M neighbours at once: f(place..., c, i, j, l), the first of them is [c][i][j][l]. */
+/* Call f(place..., c, i, j, l) for the scores of a tile, M adjacent ones at once, of which [c][i][j][l] is the first.
+ */
 template <class S, int M, class F> __device__ __forceinline__ void attention_each(int row, int col, int t_q, F f)
 {
 #pragma unroll
@@ -436,8 +438,8 @@ template <class S, int M, class F> __device__ __forceinline__ void attention_eac
 					f(min(row + i * 16 + l / 2 * 8, t_q - 1), col + (c * S::n + j) * 8 + l % 2, c, i, j, l);
 }
 
-/* S: attention_mma_shape.  N, M: elements that store() and score() get at once, 2 only where the width of V, t_k are
- * even.  Grid: of one axis; a head's blocks one after another, those with the most keys first. */
+/* S: attention_mma_shape.  N, M: elements that store() and score() get at once; 2 only if the width of V, or t_k, is
+ * even.  Grid: one axis; the blocks of a head are consecutive, those with the most keys first. */
 template <class S, bool CAUSAL, bool MASKED, int N, int M, class T, class E>
 __device__ __forceinline__ void attention_mma(attention_operand<T> q, attention_operand<T> k, attention_operand<T> v,
 	int heads, int t_q, int t_k, int width, int width_v, float scale, const E &e)

@@ -1,9 +1,9 @@
 /* barrier.cuh - a barrier over all blocks of a cooperative launch, in our own PTX.
  *
- * `counter` is 4 bytes of scratch that a memset node has zeroed ahead of the launch.  Each crossing adds gridDim to it;
- * whoever arrives waits until the count reaches the next multiple of gridDim.  Thread 0 releases the block's writes and
- * acquires the others', the block barriers order the rest of the block around it.  One launch may cross 2^32 / gridDim
- * times.  Without the cooperative flag blocks may wait for others that never start.
+ * `counter` is 4 bytes of scratch that a memset node has zeroed before the launch.  Each crossing adds gridDim to it; a
+ * block that arrives waits until the count reaches the next multiple of gridDim.  Thread 0 releases the block's writes
+ * and acquires the others', the block barriers order the rest of the block around it.  One launch may cross 2^32 /
+ * gridDim times.  Without the cooperative flag blocks may wait for others that never start.
  */
 #ifndef WW_BARRIER_CUH
 #define WW_BARRIER_CUH

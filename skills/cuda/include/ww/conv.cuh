@@ -14,15 +14,15 @@
  *
  * Transposed: output pixels with equal remainders modulo the stride see the same taps; each such phase is a stride-1
  * convolution of its own with some of the taps.  With a horizontal stride of 2 one block computes the two phases of a
- * row one after the other; each thread parks its results of the first in shared memory and stores four neighbouring
- * pixels with the second. Otherwise phases are neighbouring tiles, and their stores, every stride-th pixel, meet in L2.
+ * row one after the other; each thread keeps its results of the first in shared memory and stores four adjacent pixels
+ * with the second.  Otherwise phases are adjacent tiles, and their stores, every stride-th pixel, are merged in L2.
  *
  * conv_direct: a thread a pixel and a few output channels, plain fp32, any groups, dilation, stride, one to three
- * dimensions.  For depthwise convolutions and few channels a group, where a product has nothing to share, and for what
- * nothing else covers.
+ * dimensions.  For depthwise convolutions and few channels a group, where a matrix product has no reuse, and for
+ * everything that conv_tc does not cover.
  *
- * Rejected: finding the scales and packing in one cooperative kernel, group of images by group, so that the second read
- * hits L2 (203 us for 154 on an H200: too little in flight between grid barriers).
+ * Rejected: finding the scales and packing in one cooperative kernel, one group of images after the other, so that the
+ * second read hits L2 (203 us instead of 154 on an H200: too few loads in flight between grid barriers).
  *
  * Shapes are compile-time constants (macros written by the recipe): index arithmetic disappears.  Rejected: im2col in
  * memory (R*S times the bytes) and Winograd (its rounding exceeds the rule).
@@ -141,8 +141,7 @@ template <int EXACT> __global__ void __launch_bounds__(256)
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* Which of `taps` taps an output phase sees: first, first + step, ...  A convolution that is not transposed sees all.
- */
+/* The taps that an output phase uses: first, first + step, ...  A convolution that is not transposed uses all. */
 template <bool TRANSPOSED> struct tap_set {
 	int first, count, step;
 	__device__ __forceinline__ tap_set(int phase, int taps, int stride, int pad, int dil)
@@ -262,8 +261,8 @@ template <class S, class E> __device__ __forceinline__ void conv_tc(
 
 __host__ __device__ constexpr int conv_gcd(int a, int b) { return b ? conv_gcd(b, a % b) : a; }
 
-/* One dimension of a convolution as output o sees it: of the taps every STEP-th from `tap` on (transposed: the stride
- * skips the others), COUNT at most, and the inputs that they meet, from `at` on in steps of DELTA. */
+/* One dimension of a convolution for output o: it uses every STEP-th tap from `tap` on (transposed: the stride skips
+ * the others), at most COUNT, and multiplies them with the inputs from `at` on in steps of DELTA. */
 template <bool TRANSPOSED, int STRIDE, int PAD, int DIL, int TAPS, int SIZE> struct conv_axis {
 	enum : int {
 		STEP = TRANSPOSED ? STRIDE / conv_gcd(STRIDE, DIL) : 1,
@@ -283,14 +282,14 @@ template <bool TRANSPOSED, int STRIDE, int PAD, int DIL, int TAPS, int SIZE> str
 				at = (o + PAD - t * DIL) / STRIDE;
 			}
 	}
-	/* Number j of them: does it meet an input? */
+	/* Is the input of tap number j inside the image? */
 	__device__ __forceinline__ bool meets(int j) const
 	{
 		return tap + j * STEP < TAPS && (unsigned)(at + j * DELTA) < (unsigned)SIZE;
 	}
 };
 
-/* A thread has the KT neighbouring output channels of one pixel: what it reads of x serves all of them. */
+/* A thread computes KT adjacent output channels of one pixel, which share its loads of x. */
 template <class S, class E> __device__ __forceinline__ void conv_direct(const float *x, const float *w, const E &e)
 {
 	enum : int {

@@ -7,13 +7,12 @@
  *   gemm_any  any strides, dtypes and shapes in plain fp32 arithmetic, any GPU
  *
  * The epilogue is a functor: template <int N> void store(int b, int row, int col, const float (&v)[N]) const, N
- * consecutive columns; N = 2 with col even where n is even, else 1.  Where it is even, a quad of threads covers 32
- * bytes of an fp32 row, so that every store fills whole sectors; a trip through shared memory to widen them bought
- * nothing, since stores overlap the next tile's loads.
+ * consecutive columns; N = 2 with col even where n is even, else 1.  If n is even, a quad of threads covers 32 bytes of
+ * an fp32 row, so that every store fills whole sectors; wider stores by way of shared memory were not faster, since
+ * stores overlap the next tile's loads.
  *
- * Tiles are 128 x BN, persistent, in groups of GROUP tile rows so that the operands of what runs at once stay in L2.
- * The bias of truncating tensor-core sums and how PROMOTE removes it is told in pipeline.cuh; gemm16 leaves it, as
- * cuBLAS does.
+ * Tiles are 128 x BN, persistent, in groups of GROUP tile rows, so that the operands of concurrent tiles stay in L2.
+ * Tensor cores truncate sums; pipeline.cuh says how PROMOTE removes that bias.  gemm16 keeps it, as cuBLAS does.
  */
 #ifndef WW_GEMM_CUH
 #define WW_GEMM_CUH
@@ -32,9 +31,9 @@ namespace ww
 enum : int { odd_end_row = 40 };
 
 /* Stores 64 rows and BN columns that a warpgroup holds as wgmma leaves them, the first at row, col of batch item z; sa,
- * sb: group maxima of the operands' rows where SCALED.  Where n is odd a row of 32 columns at a time goes through
- * `box`, so that a warp reads and writes neighbours: from where wgmma leaves them it would touch each sector of a
- * 16-bit result four times, and the reads of a few stores would not fill the time that they wait. */
+ * sb: group maxima of the operands' rows where SCALED.  If n is odd, 32 columns of a row at a time go through `box`, so
+ * that a warp's accesses are coalesced: in wgmma's layout it would touch each sector of a 16-bit result four times, and
+ * the loads of a few stores would not hide their latency. */
 template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end(const E &e, const unsigned *sa,
 	const unsigned *sb, int z, int row, int col, int m, int n, const float (&acc)[BN / 2], float *box)
 {
@@ -97,8 +96,8 @@ template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end
 	}
 #pragma unroll
 	for (int j0 = 0; j0 < BN / 8; j0 += many) {
-		/* Loaded one after the other, what the stores read (scales, a bias, a residual) took 8 to 20 us for a tile,
-		 * longer than its products of a K of 128. */
+		/* Load all operands of the stores (scales, a bias, a residual) first: one after the other they took 8 to 20 us
+		 * a tile, longer than the products of a K of 128. */
 		if (row + 8 < m && col + (j0 + many - 1) * 8 < n) {
 			float v[2][many][2];
 			ahead<E, 2> r[2][many];

@@ -1,6 +1,6 @@
-/* gemm_mma.cuh - matrix products in one launch, of any size, alignment and order of their operands, by mma.sync: what
- * is too small for gemm3 (whose operands are split by kernels of their own) and gemm16, or does not fit their tensor
- * maps.
+/* gemm_mma.cuh - matrix products in one launch, for any size, alignment and order of operands, by mma.sync: for
+ * products that are too small for gemm3 (whose operands are split by separate kernels) and gemm16, or do not fit their
+ * tensor maps.
  *
  *   float          each element is a pair of tf32 made in registers, hi = round(x), lo = x - hi; lo*hi + hi*lo + hi*hi
  *                  keeps 22 bits.  The accumulators are added to sums in registers after every BK of K (pipeline.cuh
@@ -8,8 +8,8 @@
  *   half, bfloat16 one product, fp32 accumulation
  *
  * A block computes BM x BN results.  Its operands come through STAGES buffers of shared memory, BK of K each, in the
- * order that they have in global memory, with rows padded so that reading fragments meets no bank twice.  SPLIT blocks
- * of a cluster share the K of one tile and add their parts up in the order of the blocks, so the bits are the same
+ * order that they have in global memory, with rows padded so that reading fragments has no bank conflicts.  SPLIT
+ * blocks of a cluster share the K of one tile and add their parts in the order of the blocks, so the bits are the same
  * every time.  The epilogue is that of gemm.cuh.
  *
  * Dynamic shared memory: mma_shape<...>::bytes. */
@@ -34,7 +34,8 @@ template <class T> struct mma_operand {
 	}
 };
 
-/* ROWS rows of an operand in shared memory, BK of K each.  ALONG_K: in memory too; VEC: elements that one copy has. */
+/* A tile of an operand in shared memory, ROWS rows of BK of K.  ALONG_K: global memory is contiguous along K, too; VEC:
+ * elements of one copy. */
 template <class T, int ROWS, int BK, bool ALONG_K, int VEC, int THREADS> struct mma_tile {
 	enum : int { words = sizeof(T) == 4 };
 	enum : int { pitch = ALONG_K ? BK + 8 : ROWS + (words ? 4 : 8) };
@@ -42,7 +43,7 @@ template <class T, int ROWS, int BK, bool ALONG_K, int VEC, int THREADS> struct 
 	enum : int { lines = ALONG_K ? ROWS : BK, per = (ALONG_K ? BK : ROWS) / VEC, step = THREADS / per };
 	static_assert(THREADS % per == 0, "a pass of the block over the tile is whole lines");
 
-	/* A thread's copies lie below each other, `step` lines apart. */
+	/* A thread's copies are one below the other, `step` lines apart. */
 	static __device__ __forceinline__ void fill(
 		T *to, const T *from, long long stride, int row0, int rows, int k0, int k_end)
 	{
@@ -180,8 +181,8 @@ __device__ __forceinline__ void mma_store(const E &e, int z, int row, int col, i
 	}
 }
 
-/* Stores a thread's results, N columns at once: the first at row, col.  What the stores of 16 rows read is loaded
- * before the first of them. */
+/* Store a thread's results, N columns at once, the first at row, col.  The operands of the stores of 16 rows are loaded
+ * before the first store. */
 template <class S, int N, class A, class B, class E>
 __device__ __forceinline__ void mma_end(const E &e, int z, int row, int col, int m, int n, const A &acc, const B &sum)
 {

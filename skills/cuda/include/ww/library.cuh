@@ -36,8 +36,8 @@ __device__ __forceinline__ void after_library(const T *y, long long rows, const 
 }
 
 /* The same over y with the columns outside, (batch, COLS, ROWS), as a channels-last convolution leaves it: a block
- * turns a tile of 32 rows and 32 * RUNS columns in shared memory, so that both sides are read and written in whole
- * lines. */
+ * transposes a tile of 32 rows and 32 * RUNS columns in shared memory, so that loads and stores are whole cache lines.
+ */
 template <class I, int ROWS, int COLS, int N, int RUNS, class T, class E>
 __device__ __forceinline__ void after_library_turned(const T *y, long long rows, const E &e)
 {

@@ -1,4 +1,4 @@
-/* mma.cuh - what one warp does on tensor cores (mma.sync), and copies into shared memory that run beside it.
+/* mma.cuh - one warp's tensor-core instructions (mma.sync), and asynchronous copies to shared memory.
  *
  * Fragments, with g = lane / 4 and t = lane % 4.  A (16 rows, k) and B (8 columns, k), both "along k"; D (16, 8):
  *     d[0], d[1]    row g, columns 2t, 2t+1          d[2], d[3]    row g + 8
@@ -41,7 +41,7 @@ __device__ __forceinline__ void mma_16(float (&d)[4], const unsigned (&a)[4], co
 }
 
 /* Four matrices of 8 x 8 elements of 16 bits: lane l points to row l % 8 of matrix l / 8 in shared memory, 16 bytes.
- * r[i] is of matrix i what a fragment has: row g, columns 2t, 2t+1; turned: column g, rows 2t, 2t+1. */
+ * r[i] is this lane's part of matrix i as a fragment: row g, columns 2t, 2t+1; transposed: column g, rows 2t, 2t+1. */
 template <bool TURNED> __device__ __forceinline__ void mma_load(unsigned (&r)[4], const void *row)
 {
 	const unsigned at = (unsigned)__cvta_generic_to_shared(row);
@@ -59,7 +59,7 @@ template <bool TURNED> __device__ __forceinline__ void mma_load(unsigned (&r)[4]
 }
 
 /* Copy BYTES (4, 8, 16) to shared memory, of which the first `valid` are read and the others are zeros; both addresses
- * are multiples of BYTES.  It is done after copy_wait(). */
+ * are multiples of BYTES.  The copy is complete after copy_wait(). */
 template <int BYTES> __device__ __forceinline__ void copy_start(void *to, const void *from, int valid)
 {
 	const unsigned at = (unsigned)__cvta_generic_to_shared(to);
@@ -71,9 +71,9 @@ template <int BYTES> __device__ __forceinline__ void copy_start(void *to, const 
 			"r"(valid)
 			: "memory");
 }
-/* What was started since the last call is one group. */
+/* Make one group of the copies started since the last call. */
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/* Wait until at most LEFT of this thread's groups are under way. */
+/* Wait until at most LEFT of this thread's groups are incomplete. */
 template <int LEFT> __device__ __forceinline__ void copy_wait()
 {
 	asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
@@ -91,7 +91,7 @@ __device__ __forceinline__ void mma_cluster_barrier()
 	asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/* Two floats at the same place of the shared memory of block `rank` of the cluster. */
+/* Two floats at the same offset in the shared memory of block `rank` of the cluster. */
 __device__ __forceinline__ void cluster_load2(float (&v)[2], const float *p, int rank)
 {
 	asm volatile("{\n.reg .b32 a;\nmapa.shared::cluster.u32 a, %2, %3;\nld.shared::cluster.v2.f32 {%0, %1}, [a];\n}"

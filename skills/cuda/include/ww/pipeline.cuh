@@ -1,4 +1,4 @@
-/* pipeline.cuh - the engine under gemm.cuh and conv.cuh: TMA loads, wgmma, promotion, persistent tiles.
+/* pipeline.cuh - the main loop of gemm.cuh and conv.cuh: TMA loads, wgmma, promotion, persistent tiles.
  *
  * A block has three warpgroups.  The first is the producer: one thread keeps STAGES buffers of shared memory filled.
  * The other two are consumers: each multiplies its 64 rows of A with all BN rows of B.  A stage holds 128 bytes of K of
@@ -11,10 +11,10 @@
  * one set of accumulators serves the three products.
  *
  * PROMOTE: Hopper's tensor cores truncate when they add to an accumulator; the bias grows with the number of additions.
- * So every PROMOTE stages the accumulators are added to sums in registers (rounding correctly) and start afresh.  Two
- * consumer warpgroups drift apart, one promotes while the other multiplies.
+ * So every PROMOTE stages the accumulators are added to sums in registers (with correct rounding) and reset.  The two
+ * consumer warpgroups get out of step, so that one promotes while the other multiplies.
  *
- * CLUSTER = 2: two blocks with neighbouring A tiles share B: each loads half of it and multicasts it to both, which
+ * CLUSTER = 2: two blocks with adjacent A tiles share B: each loads half of it and multicasts it to both, which
  * takes the load on L2 from (128 + BN) to (128 + BN/2) rows a block and stage.
  *
  * A job J describes the work:
@@ -77,7 +77,7 @@ template <int CLUSTER> __device__ __forceinline__ void pipeline_release(unsigned
 	}
 }
 
-/* One stage's products.  `keep` 0 starts the accumulators afresh. */
+/* One stage's products.  `keep` 0 resets the accumulators. */
 template <int BN, int TERMS, class T>
 __device__ __forceinline__ void pipeline_mma(float (&acc)[BN / 2], unsigned a, unsigned b, int keep)
 {
@@ -153,7 +153,7 @@ __device__ __forceinline__ void pipeline_consume(const J &job, int wg, unsigned 
 	}
 }
 
-/* Where a job's own shared memory begins: behind the stages and their barriers. */
+/* The start of a job's own shared memory, after the stages and their barriers. */
 template <int BN, int STAGES> __device__ __forceinline__ float *pipeline_extra()
 {
 	extern __shared__ unsigned char ww_dynamic_shared[];
@@ -161,8 +161,8 @@ template <int BN, int STAGES> __device__ __forceinline__ float *pipeline_extra()
 	return (float *)(ww_dynamic_shared + (base - at) + stages<BN, STAGES>::all_bytes + 16 * STAGES);
 }
 
-/* Dynamic shared memory: stages<BN, STAGES>::all_bytes, 16 * STAGES for the barriers, 1024 to align, and what the job
- * wants. */
+/* Dynamic shared memory: stages<BN, STAGES>::all_bytes, 16 * STAGES for the barriers, 1024 to align, and the job's own.
+ */
 template <class T, int STAGES, int BN, int TERMS, int PROMOTE, int CLUSTER, class J>
 __device__ __forceinline__ void pipeline(const J &job)
 {

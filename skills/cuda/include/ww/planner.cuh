@@ -1,12 +1,11 @@
-/* planner.cuh - what the planner's kernels use besides the other templates: the type of indices, constants that a
- * literal cannot say, PyTorch's operations on one number, and reductions between the threads of a block.
+/* planner.cuh - helpers of the planner's kernels besides the templates: the index type, infinities and NaN, PyTorch's
+ * scalar operations, and reductions between the threads of a block.
  *
  * The planner writes its own loops, with any expressions in them; a reduction ends with one call from here.  Threads
- * share a row in one of three ways: T neighbouring threads (pl_across), TY warps of TX columns each (pl_down: the rows
- * lie along the columns), and CL blocks of a cluster after pl_across (pl_cluster).  Every thread of the row gets the
- * result.  `room` is shared memory that the next call may overwrite: calls begin with a barrier where they write to it.
- * The _arg forms carry the place of the extremum: the smallest one among equals, and NaN before all numbers, as PyTorch
- * has it.
+ * share a row in one of three ways: T adjacent threads (pl_across), TY warps of TX adjacent rows each (pl_down), and CL
+ * blocks of a cluster after pl_across (pl_cluster).  Every thread of the row gets the result.  `room` is shared memory
+ * that the next call may overwrite: a call that writes to it begins with a barrier.  The _arg forms carry the index of
+ * the extremum: the smallest index of equal elements, and NaN before all numbers, as in PyTorch.
  *
  * Macro of the plan: IX64_, 1 where an offset needs 64 bits. */
 #ifndef WW_PLANNER_CUH
@@ -41,7 +40,7 @@ template <int OP, class F> PL_FN F pl_comb(F a, F b)
 	return a != a || a < b ? a : b;
 }
 
-/* b at v in place of a at w, where it comes first. */
+/* Take (value b, index v) if it comes before (a, w). */
 template <int OP, class F> PL_FN void pl_take(F &a, long long &w, F b, long long v)
 {
 	const bool better = b != b ? (a == a || v < w) : a == a && (OP == PL_MAX ? b > a : b < a);
@@ -132,8 +131,8 @@ template <int OP, int TX, int TY, class F> PL_FN void pl_down_arg(F &a, long lon
 	}
 }
 
-/* Between the CL blocks that share a row, v being the same in all threads of a block.  Every reduction has a slot of
- * its own, so one barrier each is enough. */
+/* Between the CL blocks that share a row, v being the same in all threads of a block.  Every reduction has its own
+ * slot, so one barrier each is enough. */
 template <int OP, int CL> PL_FN float pl_cluster(float v, float *slot)
 {
 	if (CL > 1) {

@@ -1,4 +1,4 @@
-/* planner_scalar.h - PyTorch's operations on one number, where C has none that is the same; for both targets.
+/* planner_scalar.h - PyTorch's scalar operations that differ from C's; for both targets.
  *
  * Included by <ww/planner.cuh> and <ww/cpu/planner.h>, which define PL_FN.  Names end with f for float, with i for
  * long long, and with nothing for double.

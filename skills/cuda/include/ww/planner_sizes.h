@@ -1,5 +1,5 @@
 /* planner_sizes.h - the sizes that plan() hands to the planner's kernels (WW_SIZE() of recipe/tensors.h), as numbers of
- * the width of indices.  The last header of a file: others may have names like these. */
+ * the width of indices.  The last header of a file: others may use these names. */
 #ifndef WW_PLANNER_SIZES_H
 #define WW_PLANNER_SIZES_H
 

@@ -1,5 +1,5 @@
-/* ptx.cuh - the few instructions outside of tensor cores that C++ has no words for: a fast power of two, the shared
- * memory of a cluster's blocks, and launches that overlap.
+/* ptx.cuh - instructions without a C++ form, except those of tensor cores: a fast power of two, the shared memory of a
+ * cluster's blocks, and launches that overlap (programmatic dependent launch).
  *
  * Macro of the plan: PDL_, 1 where it calls ww_pdl_all().
  *
@@ -18,9 +18,9 @@ __device__ __forceinline__ float exp2_(float x)
 	return y;
 }
 
-/* The first statement of each kernel in a plan that calls ww_pdl_all(): waits for the results of the launch ahead, then
- * lets the next launch start (PTX ISA, griddepcontrol).  A wait before the trigger, so that one launch at most waits
- * beside one that works. */
+/* The first statement of each kernel in a plan that calls ww_pdl_all(): waits for the results of the previous launch,
+ * then lets the next one start (PTX ISA, griddepcontrol).  The wait comes first, so that at most one launch waits while
+ * another runs. */
 __device__ __forceinline__ void wait_for_last()
 {
 #if PDL_ && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -69,7 +69,7 @@ template <int OP, int VEC, class F> __device__ __forceinline__ void reduce_mid(
 	}
 }
 
-/* One warp a result: lanes stride over the parts, then meet in a fixed tree. */
+/* One warp a result: lanes stride over the parts, then reduce in a fixed tree. */
 template <int OP, class F>
 __device__ __forceinline__ void reduce_finish(long long n, int splits, const float *part, const F &f)
 {
@@ -85,7 +85,7 @@ __device__ __forceinline__ void reduce_finish(long long n, int splits, const flo
 		f.template store<1>(j, v);
 }
 
-/* The whole tensor: block b reduces its share into part[b]. */
+/* Reduce the whole tensor: block b reduces its share into part[b]. */
 template <int OP, int VEC, int UNROLL, class F>
 __device__ __forceinline__ void reduce_all(long long n, float *part, const F &f)
 {

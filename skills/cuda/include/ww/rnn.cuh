@@ -1,16 +1,16 @@
-/* rnn.cuh - recurrent layers: the part of LSTM, GRU and RNN that has to be done step by step.
+/* rnn.cuh - recurrent layers: the steps of LSTM, GRU and RNN, which depend on each other.
  *
- * The input's products of all steps, with their biases, come from one matrix product before the launch: gx
- * (steps, batch, gates * hidden) at strides.  What is left is h W^T and the gates, one step after the other, and the
- * time of a step is latency. So one cooperative launch does all steps: every block owns `units` of the hidden units for
- * the whole sequence, keeps their rows of W in shared memory (KEEP; where they do not fit they are read from L2 each
- * step) and the cells of LSTM beside them, reads the state that all blocks wrote in the step before, and meets the
- * others at a grid barrier.
+ * One matrix product before the launch computes the input's products of all steps, with their biases: gx
+ * (steps, batch, gates * hidden) at strides.  The kernel computes h W^T and the gates of one step after the other;
+ * latency dominates a step's time.  So one cooperative launch does all steps: every block owns `units` of the hidden
+ * units for the whole sequence, keeps their rows of W (KEEP; else they are read from L2 in each step) and the LSTM's
+ * cell states in shared memory, reads the state that all blocks wrote in the previous step, and waits for the others at
+ * a grid barrier.
  *
  * A warp does one unit for four rows of the batch at a time: its lanes share the sum over k, all gates at once.
  *
  * out is (steps, batch, hidden), and for LSTM one slot more, which holds the cells' state after the last step.  With
- * `reverse` the steps run from the last to the first; slots stay where their step is.
+ * `reverse` the steps run from the last to the first; each step keeps its slot.
  *
  * Rejected: one cluster for a layer, with its shared memory as the channel: 8 blocks hold no more than 1.8 MB of
  * weights and compute with a sixteenth of the machine.
@@ -78,9 +78,9 @@ template <int CELL, bool KEEP, bool REVERSE> __device__ __forceinline__ void rnn
 		for (int b0 = 0; b0 < a.batch; b0 += a.rows) {
 			const int n = a.rows < a.batch - b0 ? a.rows : a.batch - b0, tiles = (n + B - 1) / B;
 
-			__syncthreads(); /* whoever read the last rows, or wrote weights and cells */
+			__syncthreads(); /* the last rows have been read, weights and cells are written */
 			for (int r = warp; r < tiles * B; r += warps)
-				for (int k = lane; k < HP; k += 32) /* past the first-level cache: other blocks wrote it */
+				for (int k = lane; k < HP; k += 32) /* bypass L1: other blocks wrote it */
 					h[r * HP + k] = r < n && k < H ? __ldcg(before + (long long)(b0 + r) * H + k) : 0.0f;
 			__syncthreads();
 			for (int task = warp; task < mine * tiles; task += warps) {

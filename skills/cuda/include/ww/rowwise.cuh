@@ -1,17 +1,17 @@
 /* rowwise.cuh - reductions over the last axis, with any prologue and epilogue, the row held in registers.
  *
- * Problem: softmax, norms and their kin read a row, reduce it once or twice, and write it.  The bytes that must move
+ * Problem: softmax, norms and the like read a row, reduce it once or twice, and write it.  The bytes that must move
  * are one read and one write; so a row is loaded once, all its loads in flight together, and kept in registers through
  * both reductions until it is stored.
  *
  * Layout: a row belongs to TPR threads of each of CLUSTER blocks.  Vector number j of the row (VEC elements) belongs to
  * chunk j / (TPR * CLUSTER); within a chunk neighbouring threads hold neighbouring vectors, so every access is
  * coalesced. TPR = 32 packs blockDim / 32 rows into a block and needs no barrier at all; otherwise a block has TPR
- * threads and the partial results meet in shared memory: one barrier a reduction, since each exchange has its own box.
+ * threads and combines partial results in shared memory: one barrier a reduction, since each exchange has its own box.
  * With CLUSTER > 1 every block reads the others' boxes through distributed shared memory.
  *
  * Statistics come in two phases: sum, sumsq, max, min first; then what needs them: the centred sum of squares
- * (two-pass, so as exact as Welford and cheaper, since the row is at hand) and the sum of exp(v - max).
+ * (two-pass: as exact as Welford and cheaper, since the row is in registers) and the sum of exp(v - max).
  *
  * CHUNKS = 0 is the loop for rows of any length: one online pass (group-wise Welford, rescaled sum of exponentials),
  * and a second read for the store.  Its second read mostly hits L2 up to rows of some hundred kilobytes.
@@ -214,7 +214,7 @@ __device__ __forceinline__ void row_first(row_stats &s, const float (&v)[N], row
 			s.sum += v[i];
 		if (STATS & SUMSQ)
 			s.sumsq = fmaf(v[i], v[i], s.sumsq);
-		/* Where only exponentials follow, they hand a NaN on. */
+		/* If only exponentials follow, they propagate a NaN. */
 		if (STATS & MAX)
 			s.max = op_apply<OP_MAX>(s.max, v[i]);
 		else if (STATS & SUMEXP)
@@ -283,7 +283,7 @@ template <int STATS, int TPR, int VEC, int CHUNKS, int CLUSTER, class F> __devic
 		f.finish(row, s);
 }
 
-/* The looping form: groups of vectors in flight. */
+/* The looping form: number of vector groups in flight. */
 template <int STATS, int TPR, int VEC, int CLUSTER, class F> __device__ __forceinline__ void rowwise_loop(
 	long long row, bool active, int lane, int rank, int cols, const F &f, float *box)
 {
@@ -332,7 +332,7 @@ template <int STATS, int TPR, int VEC, int CLUSTER, class F> __device__ __forcei
 			count += n;
 		}
 		if (STATS & SUMEXP) {
-			/* as long as all is -inf, subtract 0: exp(-inf) is 0 and -inf - -inf would be NaN */
+			/* while all values are -inf, subtract 0: exp(-inf) is 0, but -inf - -inf would be NaN */
 			float m = fmaxf(s.max, top), shift = m == -inf_() ? 0.f : -m * WW_LOG2E;
 			s.sumexp *= exp2_(fmaf(s.max, WW_LOG2E, shift));
 			s.max = m;
@@ -388,7 +388,7 @@ __device__ __forceinline__ void rowwise(long long rows, int cols, const F &f)
 	else
 		rowwise_loop<STATS, TPR, VEC, CLUSTER>(row, active, lane, rank, cols, f, box);
 	if (CLUSTER > 1)
-		cluster_sync(); /* nobody leaves while his boxes are still read */
+		cluster_sync(); /* no block exits while others still read its boxes */
 }
 
 } // namespace ww

@@ -10,9 +10,9 @@
  * Rejected: decoupled look-back over tiles (pays only for few, very long rows, and its order of additions depends on
  * timing).
  *
- * scan_mid: a thread walks VEC neighbouring columns, 8 elements at a time, all loaded before the first is used.  Where
- * columns are few, PARTS threads share each: they scan 8 elements beside each other, and exchange their totals through
- * shared memory.  Waiting for memory once every 8 * PARTS elements is what such a scan takes.
+ * scan_mid: a thread walks VEC neighbouring columns, 8 elements at a time, all loaded before the first is used.  If
+ * columns are few, PARTS threads share each: each scans 8 elements, and they exchange their totals through shared
+ * memory.  Such a scan's time is one memory latency for every 8 * PARTS elements.
  */
 #ifndef WW_SCAN_CUH
 #define WW_SCAN_CUH
@@ -22,7 +22,7 @@
 namespace ww
 {
 
-/* Of the lanes of a warp, or of each WIDTH of them. */
+/* Inclusive scan over the lanes of a warp, or over each WIDTH of them. */
 template <int OP, int WIDTH = 32> __device__ __forceinline__ float warp_scan(float v)
 {
 	int lane = threadIdx.x % WIDTH;
@@ -35,7 +35,7 @@ template <int OP, int WIDTH = 32> __device__ __forceinline__ float warp_scan(flo
 	return v;
 }
 
-/* A vector of elements, and what its store will read; the identity where there are none. */
+/* A vector of elements, and the operands of its store; the identity beyond the row's end. */
 template <int OP, int VEC, class F, class... At>
 __device__ __forceinline__ void scan_load(bool there, const F &f, float (&v)[VEC], ahead<F, VEC> &r, At... place)
 {
@@ -118,7 +118,7 @@ __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 				box[j * warps + warp] = all;
 		}
 		__syncthreads();
-		/* Every warp scans the totals for itself, `per` neighbours a lane. */
+		/* Every warp scans all totals itself, `per` adjacent ones a lane. */
 		float t[per], all;
 #pragma unroll
 		for (int i = 0; i < per; i++) {
@@ -195,7 +195,7 @@ __device__ __forceinline__ void scan_mid(long long outer, long long len, long lo
 #pragma unroll
 			for (int k = 0; k < VEC; k++)
 				v[d][k] = op_apply<OP>(v[d - 1][k], v[d][k]);
-		if (PARTS > 1) { /* two boxes by turns: a part is read before the barrier behind which it is written again */
+		if (PARTS > 1) { /* two boxes in turn: a part is read before the barrier after which it is overwritten */
 #pragma unroll
 			for (int k = 0; k < VEC; k++)
 				box[turn][part][lane][k] = v[depth - 1][k];

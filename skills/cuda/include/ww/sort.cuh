@@ -1,16 +1,16 @@
-/* sort.cuh - where the elements of each sorted row come from, for rows of up to 4096 elements.
+/* sort.cuh - argsort: the source indices of each sorted row, for rows of up to 4096 elements.
  *
- * An element is one word: its key above its place in the row, so that equal elements keep their order and no two words
- * are equal.  The key is an unsigned number in the order of the floats, with -0 as 0 and NaN above all.  Of 16-bit
- * types key and place fit into 32 bits, which halves the work.
+ * An element is one word: its key in the upper bits, its index in the row in the lower ones, so the sort is stable and
+ * no two words are equal.  The key is an unsigned number in the order of the floats, with -0 as 0 and NaN above all.
+ * For 16-bit types key and index fit into 32 bits, which halves the work.
  *
  * TPR threads hold a row of N = TPR * EACH words and sort it by a bitonic network: its first steps inside a thread,
  * then between lanes by shuffles, between warps through shared memory.  The first step of each merge compares mirrored
- * places, so that all others go the same way and need no direction.  Short rows share a block.
+ * positions, so that all other steps have the same direction.  Short rows share a block.
  *
- * Rejected: counting for each element those that come before it (n comparisons in place of log2(n)^2 / 4 a half of
- * them, which pays below 16 elements only); radix sort (four passes or more through shared memory, for rows that fit
- * into registers). */
+ * Rejected: counting for each element those that come before it (n comparisons an element instead of about
+ * log2(n)^2 / 4, which pays only below 16 elements); radix sort (four or more passes through shared memory, for rows
+ * that fit into registers). */
 #ifndef WW_SORT_CUH
 #define WW_SORT_CUH
 
@@ -19,9 +19,9 @@
 namespace ww
 {
 
-enum sort_type { SORT_F32, SORT_F16, SORT_BF16 }; /* what the values are; small integers count as SORT_F32 */
+enum sort_type { SORT_F32, SORT_F16, SORT_BF16 }; /* type of the values; small integers are SORT_F32 */
 
-/* In the order of the values; 16 bits of 16-bit types. */
+/* The key of a value: unsigned, in the order of the values; 16 bits for 16-bit types. */
 template <int TYPE> __device__ __forceinline__ unsigned sort_key(float v, bool descending)
 {
 	const int bits = TYPE == SORT_F32 ? 32 : 16;
@@ -43,7 +43,7 @@ template <> struct sort_word<SORT_BF16> {
 	typedef unsigned t;
 };
 
-/* Words that other threads hold: of thread t ^ MASK, the places mirrored where FLIP; BIT is the highest of MASK. */
+/* Compare and exchange with thread t ^ MASK, positions mirrored if FLIP; BIT is the highest bit of MASK. */
 template <class W, int EACH, int TPR, int THREADS, int MASK, int BIT, bool FLIP>
 __device__ __forceinline__ void sort_step(W (&w)[EACH], W *box)
 {
@@ -118,9 +118,9 @@ template <class W, int EACH, int TPR, int THREADS, int LEN> struct sort_merge<W,
 	static __device__ __forceinline__ void run(W (&)[EACH], W *) {}
 };
 
-/* f.load<1>(o, l, i, v) reads element l of row (o, i), rows lying `inner` apart; f.store<VEC>(o, l, i, v) gets, for l
- * from 0 to count - 1, the place of the element that is number first + l of the sorted row, as a float.  Grid: THREADS
- * / TPR rows a block. */
+/* f.load<1>(o, l, i, v) reads element l of row (o, i), whose elements are `inner` apart; f.store<VEC>(o, l, i, v) gets,
+ * for l from 0 to count - 1, the source index, as a float, of element first + l of the sorted row.  Grid: THREADS / TPR
+ * rows a block. */
 template <int TYPE, int EACH, int TPR, int THREADS, int VEC, class F> __device__ __forceinline__ void sort_rows(
 	long long outer, int len, long long inner, int first, int count, bool descending, const F &f)
 {

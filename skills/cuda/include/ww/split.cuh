@@ -6,8 +6,8 @@
  *
  * Format: an operand row of K elements becomes kp = roundup(K, 32) words of 4 bytes: for each 32 elements 64 bytes of
  * hi, then 64 bytes of lo; elements beyond K are zero.  So 32 of K fill the 128 bytes that one row of a swizzled TMA
- * box holds, and one copy brings both halves.  `amax` keeps the bits of each group's largest magnitude; whoever uses
- * the product undoes the scale from it (unscale()).
+ * box holds, and one copy brings both halves.  `amax` holds the bits of each group's largest magnitude; the user of the
+ * product computes the scale from it and divides by it (unscale()).
  */
 #ifndef WW_SPLIT_CUH
 #define WW_SPLIT_CUH
@@ -31,7 +31,7 @@ __device__ __forceinline__ float unscale(unsigned amax) { return __uint_as_float
 
 __device__ __forceinline__ unsigned magnitude(float v) { return __float_as_uint(v) & 0x7fffffffu; }
 
-/* Two floats as fp16 pairs: their leading halves and the remainders. */
+/* Two floats as fp16 pairs: hi of both and lo of both. */
 __device__ __forceinline__ void split_pair(float a, float b, unsigned &hi, unsigned &lo)
 {
 	__half2 h = __floats2half2_rn(a, b);

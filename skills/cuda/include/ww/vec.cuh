@@ -1,8 +1,8 @@
 /* vec.cuh - vector access, accurate fast math and reductions, shared by every other header of the cookbook.
  *
- * Memory-bound kernels live from wide, independent, coalesced accesses; so everything here speaks of N consecutive
- * elements of any dtype, moved with one access of up to 16 bytes and handed over as float[N].  Conversion happens in
- * registers, so the same functor serves float, half, bfloat16 and the integers.
+ * Memory-bound kernels need wide, independent, coalesced accesses; so functions here take N consecutive elements of any
+ * dtype, moved with one access of up to 16 bytes and passed as float[N].  Conversion happens in registers, so the same
+ * functor serves float, half, bfloat16 and the integers.
  *
  * Rejected: half2 arithmetic (its rounding is visible under the strict rule), __expf (its error grows with |x|), and
  * reductions by atomics (not deterministic).
@@ -70,7 +70,7 @@ template <int N, class T> __device__ __forceinline__ void load(const T *p, float
 		v[i] = to_float<T>(u.elem[i]);
 }
 
-/* Truth values stay bytes. */
+/* bools stay bytes. */
 template <int N> __device__ __forceinline__ void load(const unsigned char *p, unsigned char (&v)[N])
 {
 	typename pieces<unsigned char, N>::u u;
@@ -93,9 +93,9 @@ template <int N, class T> __device__ __forceinline__ void store(T *p, const floa
 		((typename pieces<T, N>::w *)p)[i] = u.word[i];
 }
 
-/* For data that is not used again.  The hints that say so (evict-first, no L1 allocation) cost 3 to 7 percent of the
- * bandwidth on an H200 wherever they were tried, so these are the plain accesses; they stay apart so that a GPU where
- * it pays can have them. */
+/* Accesses for data that is not used again.  Cache hints (evict-first, no L1 allocation) cost 3 to 7 percent of the
+ * bandwidth on an H200 wherever they were tried, so these are plain accesses; they are separate functions for GPUs
+ * where hints pay. */
 template <int N, class T> __device__ __forceinline__ void load_stream(const T *p, float (&v)[N]) { load(p, v); }
 template <int N, class T> __device__ __forceinline__ void store_stream(T *p, const float (&v)[N]) { store(p, v); }
 
@@ -109,10 +109,10 @@ template <int N, class T> __device__ __forceinline__ void load_any(const T *p, f
 
 /* ---- What a functor's store() reads ------------------------------------------------------------------------------ */
 
-/* store() may read operands (a bias, a residual), and memory takes as long as several stores.  Where several follow
- * each other, a template has all that they read under way before the first: ahead<E, N>, fetch(), then store().  A
- * functor that takes part has a struct ahead<N>, fetch(place..., r) that reads, and store(place..., v, r); one that has
- * only store(place..., v) reads there. */
+/* store() may load operands (a bias, a residual), whose latency is as long as several stores.  Before a series of
+ * stores a template starts all of their loads: ahead<E, N>, fetch(), then store().  A functor that takes part has a
+ * struct ahead<N>, fetch(place..., r) that loads, and store(place..., v, r); one that has only store(place..., v) loads
+ * there. */
 template <class T> struct void_of {
 	typedef void t;
 };
@@ -176,7 +176,7 @@ __device__ __forceinline__ float log_add_exp(float a, float b)
 	return most + (a == b && fabsf(a) == inf_() ? 0.f : log1pf(expf(apart)));
 }
 
-/* Maximum and minimum hand a NaN on, as PyTorch's do. */
+/* Maximum and minimum propagate NaN, as in PyTorch. */
 template <int OP> __device__ __forceinline__ float op_apply(float a, float b)
 {
 	if (OP == OP_SUM)

@@ -2,9 +2,9 @@
  *
  * A block of the launch owns bq query rows of one head.  It walks the keys in tiles of bk: the tile of K is packed
  * transposed into scratch, then WW_MR query rows at a time take their scores (WW_MR x bk, in L1), the row maxima and
- * sums are updated as in online softmax, and P V is added to the running output, which is first rescaled by what the
- * maximum moved.  With causal = 1, tiles above the diagonal are skipped and the tile on it is cut to the columns that
- * some row of the group can see.
+ * sums are updated as in online softmax, and P V is added to the running output, which is first rescaled for the new
+ * maximum.  With causal = 1, tiles above the diagonal are skipped and the tile on it is cut to the columns that some
+ * row of the group can see.
  *
  * Functors:
  *     ww_vf score(ctx, z, row, col, ww_vf s, int n)   scaled scores of keys col .. col+n-1: additive masks, biases,
@@ -31,8 +31,7 @@ WW_FN ww_vf ww_attn_plain(const void *ctx, long long z, long long row, long long
 	return s;
 }
 
-/* One row of scores becomes probabilities (not yet divided by the sum); returns the factor for what was summed before.
- */
+/* One row of scores becomes probabilities (not yet divided by the sum); returns the factor for the earlier sums. */
 WW_FN float ww_attn_row(float *s, long long len, float scale, float *max, float *sum, ww_attn_score_fn score,
 	const void *ctx, long long z, long long row, long long col)
 {
@@ -57,7 +56,7 @@ WW_FN float ww_attn_row(float *s, long long len, float scale, float *max, float 
 		m0 = ww_vf_max(m0, v);
 	}
 	now = ww_vf_hmax(ww_vf_maxnan(m0, m1));
-	keep = now == -WW_INF ? 0.0f : now; /* all hidden: exponentials of -inf */
+	keep = now == -WW_INF ? 0.0f : now; /* all keys hidden: exponentials of -inf */
 	for (j = 0; j + 2 * WW_VL <= len; j += 2 * WW_VL) {
 		const ww_vf e0 = ww_vf_exp(ww_vf_load(s + j, WW_VL) - keep),
 					e1 = ww_vf_exp(ww_vf_load(s + j + WW_VL, WW_VL) - keep);

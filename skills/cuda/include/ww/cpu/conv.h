@@ -10,12 +10,12 @@
  * table entries:
  *   - depth: each (channel, kd) pair is a plane of its own (a zero plane where it falls outside);
  *   - stride: the slab is split by row and column phase, so that neighbouring output pixels read neighbouring floats;
- *   - p runs over the tile's rows with the slab's row length, and what falls between the rows' ends is computed and
+ *   - p runs over the tile's rows with the slab's row length, and results between the rows' ends are computed and
  *     dropped (2 columns of 58 for a 3x3 filter on 56 columns).
  *
  * A transposed convolution of stride s is s_h * s_w ordinary ones, one for each phase of the output coordinate, each
  * with the taps that hit that phase; they share one slab, and their results are interleaved in scratch before the
- * epilogue, which therefore always sees contiguous pixels.  (Depth phases are not split: planes that do not hit are
+ * epilogue, which therefore always sees contiguous pixels.  (Depth phases are not split: planes that no tap hits are
  * zero.)
  *
  * Weights are packed by a small launch before, in the order in which the micro-kernel reads them: [group][phase][panel
@@ -33,7 +33,7 @@
 
 typedef void (*ww_conv_epi_fn)(const void *ctx, long long img, long long k, long long pixel, ww_vf v, int n);
 
-/* Returns the channels of a group; c counts what a lane holds. */
+/* Returns the channels of a group; g's c counts lanes: channels, or pairs of them. */
 WW_FN long long ww_conv_geometry(struct ww_conv_geo *g, enum ww_operand type, void *const *arg)
 {
 	long long *v = (long long *)(void *)g, channels;
@@ -232,8 +232,8 @@ WW_FN void ww_conv_micro(int pairs, int mr, int nv, const float *a, const float 
 		ww_vf_store(c + i * ldc + v * WW_VL, acc[i * nv + v], WW_VL);
 }
 
-/* One row of the slab: dst[j] = src[j * step] for j in [from, to), else 0.  Whole vectors are stored: what they leave
- * behind the row belongs to the next one, or to the slack. */
+/* One row of the slab: dst[j] = src[j * step] for j in [from, to), else 0.  Whole vectors are stored: elements beyond
+ * the row are overwritten by the next row, or lie in the slack. */
 WW_FN void ww_conv_row(float *dst, long long len, const float *src, long long step, long long from, long long to)
 {
 	long long j = from;
@@ -256,7 +256,7 @@ WW_FN void ww_conv_row(float *dst, long long len, const float *src, long long st
 		ww_vf_store(dst + j, ww_vf_zero(), WW_VL);
 }
 
-/* What a block needs to know about its tile; see the recipe for how much scratch each part takes. */
+/* A block's tile; the recipe says how much scratch each part takes. */
 struct ww_conv_tile {
 	long long img, group, od, a0, b0; /* image, group, output depth, first row and column (phase coordinates) */
 	long long rows, cols;             /* of this tile, in phase coordinates */
@@ -268,7 +268,7 @@ struct ww_conv_tile {
 struct ww_conv_cols {
 	long long col, step, from, to;
 #if defined(WW_AVX512)
-	int picked; /* rows of the slab are one vector, picked from two of the input: */
+	int picked; /* rows of the slab are one vector, selected from two of the input: */
 	ww_vm first, second, mask;
 	__m512i pick;
 #endif
@@ -355,7 +355,7 @@ WW_FN const float *ww_conv_widen(enum ww_operand type, const void *x, long long 
 WW_FN void ww_conv_slab(const struct ww_conv_geo *g, enum ww_operand type, const struct ww_conv_tile *t,
 	long long channels, const void *x, float *slab, float *line)
 {
-	enum { KNOWN = 8 /* phases whose columns are found once a tile */ };
+	enum { KNOWN = 8 /* phases whose columns are computed once a tile */ };
 	const int pairs = ww_in_pairs(type);
 	const long long ph = g->transposed ? 1 : g->sh, pw = g->transposed ? 1 : g->sw, size = g->ih * g->iw;
 	const long long row0 = g->transposed ? t->a0 - (t->sr - t->rows) : t->a0 * g->sh - g->ph;
@@ -421,7 +421,7 @@ WW_FN void ww_conv_weave(
 		return;
 	}
 	if (sw == 2) {
-		long long skip = (i - u0) & 1; /* an odd start: one by itself, then pairs */
+		long long skip = (i - u0) & 1; /* an odd start: a single one, then pairs */
 
 		if (skip && i < to) {
 			dst[0] = res[step + (i - u0) / 2];
@@ -452,7 +452,8 @@ WW_FN void ww_conv_emit(
 		epi(ctx, img, k, pixel + i, ww_vf_load(src + i, (int)(len - i)), (int)(len - i));
 }
 
-/* The results of one panel's channels, phase by phase in res (row length npr), woven into rows and emitted. */
+/* The results of one panel's channels, phase by phase in res (row length npr), interleaved into rows and passed to the
+ * epilogue. */
 WW_FN void ww_conv_finish(const struct ww_conv_geo *g, const struct ww_conv_tile *t, long long panel, int mr,
 	const float *res, long long npr, float *flat, ww_conv_epi_fn epi, const void *ctx)
 {

@@ -7,10 +7,10 @@
  *
  * Blocking.  A block of the launch owns mt rows by nb columns of C.  It packs its kc x nb piece of B once into its own
  * scratch (L2), as panels of WW_NR columns, [panel][k][WW_NR]; then WW_MR rows of A at a time meet all panels, from L1.
- * A is read as it lies, row-major, one broadcast a value.  But rows a multiple of 512 bytes apart fight for the same
- * few sets of L1 (and for its way predictor: the micro-kernel then runs at half speed on Zen 5), so such rows are first
- * copied to where they are 64 bytes off, which costs 2%.  The micro-kernel keeps WW_MR x WW_NR sums in registers (8 x 3
- * vectors with AVX-512), 24 multiply-adds for 11 loads.  A K longer than kc is walked in pieces, and the sums wait in
+ * A is read in place, row-major, one broadcast a value.  But rows that are a multiple of 512 bytes apart conflict in a
+ * few sets of L1 (and in its way predictor: the micro-kernel then runs at half speed on Zen 5), so such rows are first
+ * copied to rows that are 64 bytes longer, which costs 2%.  The micro-kernel keeps WW_MR x WW_NR sums in registers (8 x
+ * 3 vectors with AVX-512), 24 multiply-adds for 11 loads.  A K longer than kc is walked in pieces, and the sums wait in
  * scratch between them.
  *
  * Since every block packs for itself there is no packing launch and no barrier, and each byte of B is packed once when
@@ -19,7 +19,7 @@
  *
  * Operands of 16 bits (ww_cpu_gemm_f16, _bf16): B is widened as it is packed, and rows of A are copied as floats. Where
  * the machine multiplies pairs of bfloat16 (AVX512_BF16), each float of both is two steps of k, so that there are half
- * as many; rows of A are read as they lie where they start at whole pairs.
+ * as many; rows of A are read in place if they start at whole pairs.
  *
  *     ww_cpu_gemm        the above; good from about 64 rows up
  *     ww_cpu_gemm_thin   few rows (a GEMV, a decode step): bound by reading B (N, K) once; vectors along K, no
@@ -41,10 +41,10 @@
 
 typedef void (*ww_gemm_epi_fn)(const void *ctx, long long z, long long row, long long col, ww_vf v, int n);
 
-/* What operands are: a constant at every call. */
+/* The type of the operands: a constant at every call. */
 enum ww_operand { WW_OF_F32, WW_OF_F16, WW_OF_BF16 };
 
-/* Two to a lane? */
+/* Does a lane hold two elements (pairs of bfloat16)? */
 WW_FN int ww_in_pairs(enum ww_operand type) { return WW_DOT_BF16 && type == WW_OF_BF16; }
 
 WW_FN const void *ww_operand_at(enum ww_operand type, const void *p, long long at)
@@ -120,11 +120,11 @@ WW_FN void ww_micro_panel(
 		ww_micro(pairs, WW_MR, WW_NV, ar, b, WW_NR, k, c, WW_NR, add);
 }
 
-/* Whether rows `ld` floats apart are better copied, and the distance they get then. */
+/* Should rows that are `ld` floats apart be copied?  Then the distance of the copies. */
 WW_FN int ww_rows_alias(long long ld) { return ld % 128 == 0; }
 #define WW_ROW_LD(k) (((k) + 15) / 16 * 16 + 16)
 
-/* Can rows of A be read as they lie? */
+/* Can rows of A be read in place? */
 WW_FN int ww_rows_lie(enum ww_operand type, const void *a, long long lda, long long k)
 {
 	if (ww_in_pairs(type))
@@ -132,8 +132,8 @@ WW_FN int ww_rows_lie(enum ww_operand type, const void *a, long long lda, long l
 	return type == WW_OF_F32 && !ww_rows_alias(lda);
 }
 
-/* Pointers to WW_MR rows a, a + lda, ..., of which `rows` exist (the last one is repeated), copied to `buf` where they
- * cannot be read as they lie. */
+/* Pointers to WW_MR rows a, a + lda, ..., of which `rows` exist (the last one is repeated), copied to `buf` if they
+ * cannot be read in place. */
 WW_FN void ww_rows_take(
 	enum ww_operand type, const float **ar, const void *a, long long lda, long long k, int rows, float *buf)
 {
@@ -149,7 +149,7 @@ WW_FN void ww_rows_take(
 	}
 }
 
-/* Ask for rows of A, `bytes` of each, `step` apart. */
+/* Prefetch rows of A, `bytes` of each, `step` apart. */
 WW_FN void ww_rows_ahead(const void *a, long long step, long long bytes, long long rows)
 {
 	for (long long i = 0; i < rows; i++)
@@ -157,7 +157,7 @@ WW_FN void ww_rows_ahead(const void *a, long long step, long long bytes, long lo
 			ww_prefetch((const char *)a + i * step + at);
 }
 
-/* One panel of B, kc x WW_NR, columns beyond `cols` zero, from (N, K) storage: squares turned in registers. */
+/* One panel of B, kc x WW_NR, columns beyond `cols` zero, from (N, K) storage: squares transposed in registers. */
 WW_FN void ww_pack_nk(enum ww_operand type, float *dst, const void *src, long long ldb, long long kc, int cols)
 {
 	const int per = ww_in_pairs(type) ? 2 : 1;
@@ -251,10 +251,10 @@ WW_FN void ww_gemm_tiles(
 	}
 }
 
-/* Sums of a few rows by a few columns at once, with vectors along k: WW_VL of them at most. */
+/* A block of sums of a few rows by a few columns, with vectors along k: WW_VL sums at most. */
 enum { WW_THIN_ROWS = 4, WW_THIN_COLS = WW_VL / 4 < 4 ? WW_VL / 4 : 4, WW_THIN_MOST = 64 /* rows of a block */ };
 
-/* acc[i][j] += products of n elements from place p on of rows ar[i], as ww_rows_take() leaves them, and wr[j]. */
+/* acc[i][j] += products of n elements from element p on of rows ar[i] (as prepared by ww_rows_take()) and wr[j]. */
 WW_FN void ww_thin_step(
 	enum ww_operand type, int rows, ww_vf *acc, const float *const *ar, const void *const *wr, long long p, long long n)
 {
@@ -277,10 +277,10 @@ WW_FN void ww_thin_step(
 	}
 }
 
-/* Not inlined, so that its vectors stay in registers: among its callers' pointers gcc loads B again for each row.
+/* Not inlined, so that its vectors stay in registers: inlined, gcc loads B again for each row.
  *
  * c[i * WW_VL + j] = the sum over k of ar[i] and wr[j], for `rows` rows, a constant.  Rows next[0] to next[n_next - 1],
- * which are read later, are asked for on the way. */
+ * which are read later, are prefetched on the way. */
 static __attribute__((noinline, unused)) void ww_thin_tile(enum ww_operand type, int rows, const float *const *ar,
 	const void *const *wr, long long k, float *c, const void *const *next, int n_next)
 {
@@ -307,8 +307,8 @@ static __attribute__((noinline, unused)) void ww_thin_tile(enum ww_operand type,
 			c[i * WW_VL + j] = sum[i * WW_THIN_COLS + j];
 }
 
-/* The same of m rows, in groups of nearly the same size, each of which asks for its part of the next columns: memory is
- * read all the time. */
+/* The same of m rows, in groups of nearly the same size, each of which prefetches its part of the next columns, so that
+ * memory is read all the time. */
 WW_FN void ww_thin_rows(enum ww_operand type, long long m, const float *const *ar, const void *const *wr, long long k,
 	float *c, const void *const *next)
 {

@@ -93,7 +93,7 @@ WW_FN ww_vf ww_vf_frexp(ww_vf x, ww_vf *e)
 	return ww_vf_bits(b - (k << 23));
 }
 
-/* What log of something not positive and finite is: NaN, -inf at 0, inf at inf. */
+/* log of values that are not positive and finite: NaN, -inf at 0, inf at inf. */
 WW_FN ww_vf ww_vf_log_special(ww_vf x, ww_vf y)
 {
 	y = ww_vf_sel(ww_vf_lt(x, ww_vf_set(WW_INF)), y, x); /* inf and NaN as they are */
@@ -402,7 +402,7 @@ WW_FN ww_vf ww_vf_sign(ww_vf x)
 	return ww_vf_sel(ww_vm_or(ww_vf_gt(x, ww_vf_zero()), ww_vf_lt(x, ww_vf_zero())), s, x);
 }
 
-/* ---- By way of double precision ---------------------------------------------------------------------------------- */
+/* ---- Computed in double precision -------------------------------------------------------------------------------- */
 
 typedef int64_t ww_vl __attribute__((vector_size(WW_VB)));
 #define WW_VD_MAGIC 6755399441055744.0				/* 1.5 * 2^52: adding it rounds to an integer */

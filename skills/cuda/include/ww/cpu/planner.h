@@ -1,5 +1,5 @@
-/* planner.h - what the planner's kernels use on the cpu target besides <ww/cpu.h>: the type of indices, constants that
- * a literal cannot say, and PyTorch's operations on one number. */
+/* planner.h - helpers of the planner's kernels on the cpu target besides <ww/cpu.h>: the index type, infinities and
+ * NaN, and PyTorch's scalar operations. */
 #ifndef WW_CPU_PLANNER_H
 #define WW_CPU_PLANNER_H
 

@@ -1,6 +1,6 @@
 /* pointwise.h - maps: every output element from the input elements at the same (broadcast) coordinates.
  *
- * A map is bound by memory, so what counts is to touch DRAM once: fuse everything that is pointwise into one functor,
+ * A map is bound by memory, so read and write DRAM once: fuse all pointwise operations into one functor,
  * and write outputs that are not re-read soon with ww_vf_stream(), which spares the read-for-ownership of the output's
  * lines (torch pays it: 3 units of traffic for y = f(x) where 2 suffice).
  *
@@ -78,7 +78,7 @@ WW_FN void ww_cpu_nd(const struct ww_block *b, void *const *arg, ww_nd_fn fn, co
 
 /* ---- Transposes -------------------------------------------------------------------------------------------------- */
 
-/* Rows and columns of a square of WW_VL x WW_VL floats change places, in log2(WW_VL) rounds of two-vector shuffles. */
+/* Transpose a square of WW_VL x WW_VL floats, in log2(WW_VL) rounds of two-vector shuffles. */
 #if WW_VL == 16
 #define WW_SHUF_LO1(a, b) __builtin_shufflevector(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30)
 #define WW_SHUF_HI1(a, b) __builtin_shufflevector(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31)

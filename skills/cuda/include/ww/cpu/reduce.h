@@ -1,7 +1,7 @@
 /* reduce.h - reductions over outer and middle dimensions, over everything, and per channel.
  *
- * All are deterministic: how the work is split follows from the arguments of the launch, never from which thread came
- * first, and partial results are combined in index order by a second launch.
+ * All are deterministic: the arguments of the launch decide how the work is split, never the order of threads, and a
+ * second launch combines partial results in index order.
  *
  *     ww_cpu_reduce_mid    (outer, mid, inner) -> (outer, inner): vectors lie along inner, mid is walked.  Outer
  *                          reductions are the case outer = 1.  For the innermost dimension use ww_cpu_row_reduce().

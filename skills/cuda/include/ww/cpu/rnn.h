@@ -1,13 +1,13 @@
-/* rnn.h - recurrent layers: the part of LSTM, GRU and RNN that has to be done step by step.
+/* rnn.h - recurrent layers: the steps of LSTM, GRU and RNN, which depend on each other.
  *
- * The input's products of all steps, with their biases, come from one matrix product before the launch: gx
- * (steps, batch, gates * hidden) at strides.  What is left is h W^T and the gates.  Rows of the batch depend on nothing
- * of one another, so a block takes `per` of them through all steps; nothing has to be waited for.  w is W transposed,
+ * One matrix product before the launch computes the input's products of all steps, with their biases: gx
+ * (steps, batch, gates * hidden) at strides.  The kernel computes h W^T and the gates.  Rows of the batch are
+ * independent, so a block takes `per` of them through all steps and waits for no other block.  w is W transposed,
  * (hidden, gates * hidden): vectors lie along the outputs, four of them a tile, and a tile's column of weights (which
  * fits the first-level cache) serves four rows at a time.
  *
  * out is (steps, batch, hidden), and for LSTM one slot more, which holds the cells' state after the last step.  With
- * `reverse` the steps run from the last to the first; slots stay where their step is.
+ * `reverse` the steps run from the last to the first; each step keeps its slot.
  *
  * A block's scratch holds the products of its rows and, for LSTM, their cells: per * (gates + 1) * hidden floats. */
 #ifndef WW_CPU_RNN_H
@@ -49,7 +49,7 @@ WW_FN void ww_rnn_tile(const struct ww_rnn *p, const float *h, float *to, long l
 			ww_vf_store(to + r * width + c + v * WW_VL, acc[r][v], WW_VL);
 }
 
-/* The columns that are left, a vector or a part of one at a time. */
+/* The remaining columns, a vector or a part of one at a time. */
 WW_FN void ww_rnn_rest(const struct ww_rnn *p, const float *h, float *to, long long width, long long c, long long rows)
 {
 	for (; c < width; c += WW_VL) {

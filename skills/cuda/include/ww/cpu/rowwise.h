@@ -19,8 +19,8 @@
  *     ww_cpu_rows                          anything else: a function of your own for each row, built from the passes
  *                                          ww_row_*() below
  *
- * Sums are kept in WW_VL * 4 lanes and flushed into a double every few thousand elements, so that long rows lose
- * nothing.
+ * Sums are kept in WW_VL * 4 lanes and added to a double every few thousand elements, so that long rows lose no
+ * precision.
  *
  * Scratch in rows of cols floats, rounded up to whole cache lines: softmax 3; layernorm, rmsnorm 2; log_softmax,
  * groupnorm 1; the others none.  (Rows beyond some 50,000 elements spill to L3.) */
@@ -116,8 +116,8 @@ WW_FN void ww_row_put_step(const struct ww_row_put *p, const void *ctx, long lon
 }
 
 /* One pass over row r: returns the reduction of load(); with keep != NULL the loaded values are left there; with put !=
- * NULL the finished row before it is stored on the way.  Loads and stores of one loop share the memory's time; in loops
- * of their own each would leave the other's half idle. */
+ * NULL the finished row before it is stored on the way.  One loop keeps loads and stores in flight together; in
+ * separate loops the memory would be half idle. */
 WW_FN float ww_row_pass_put(enum ww_op op, ww_row_load_fn load, const void *ctx, long long r, long long cols,
 	float *keep, const struct ww_row_put *put)
 {
@@ -293,7 +293,7 @@ WW_FN float *ww_row_buffer(const struct ww_block *b, long long cols, int i)
 	return (float *)b->shared + i * (WW_CDIV(cols, 16) * 16 + 17 * 16);
 }
 
-/* Three rows are under way at once: while row r is exponentiated, row r+1 is read and row r-1 stored, so that the
+/* Three rows are in work at once: while row r is exponentiated, row r+1 is read and row r-1 stored, so that the
  * memory works all the time and the arithmetic hides behind it.  Returns the sum of row r, and in *max the maximum of
  * row r+1. */
 struct ww_softmax_step {

@@ -5,10 +5,10 @@
  *                       path, because the vector's own total does not wait for the carry.
  *     ww_cpu_scan_mid   (outer, mid, inner) along mid: vectors lie along inner, the carry is a vector of two floats
  *                       (the sum and what rounding took from it).
- * Maxima and minima hand a NaN on.
+ * Maxima and minima propagate NaN.
  *
  * Functors as in rowwise.h: load(ctx, r, i, n), store(ctx, r, i, v, n); for scan_mid load(ctx, o, m, i, n) and
- * store(ctx, o, m, i, v, n), since a place in two parts costs no divisions. */
+ * store(ctx, o, m, i, v, n), since an index in two parts needs no division. */
 #ifndef WW_CPU_SCAN_H
 #define WW_CPU_SCAN_H
 

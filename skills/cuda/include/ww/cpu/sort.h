@@ -1,18 +1,18 @@
-/* sort.h - the order of the elements of each row.
+/* sort.h - argsort of each row.
  *
- *     ww_cpu_sort_rows   store(ctx, r, i, v, n): v are the places in the row of the elements i .. i+n-1 of the sorted
- * one
+ *     ww_cpu_sort_rows   store(ctx, r, i, v, n): v are the source indices, as floats, of elements i .. i+n-1 of the
+ *                        sorted row r
  *
- * A stable radix sort by bytes: each float becomes a whole number of the same order (equal numbers, zeros of both signs
- * among them, become equal; NaN is larger than all), and the two arrays, numbers and places, are distributed at most
- * four times.  A byte that is the same in the whole row costs nothing.  Rejected: comparing (n log n branches that no
- * processor foresees); wider digits, whose counts are dearer than the short rows that are sorted most.
+ * A stable radix sort by bytes: each float becomes an integer key of the same order (-0 equals 0, NaN is the largest),
+ * and the two arrays, keys and indices, are distributed at most four times.  A byte that is the same in the whole row
+ * costs nothing.  Rejected: sorting by comparisons (n log n unpredictable branches); wider digits, whose counts cost
+ * more than the sort of the usual short row.
  *
- * load as in rowwise.h.  Scratch: 4 rows.  Rows of at most 2^24 elements, whose places are floats. */
+ * load as in rowwise.h.  Scratch: 4 rows.  Rows of at most 2^24 elements, since indices are floats. */
 #ifndef WW_CPU_SORT_H
 #define WW_CPU_SORT_H
 
-/* Whole numbers without sign in the order of x, or the reverse. */
+/* Unsigned keys in the order of x, or in the reverse order. */
 WW_FN ww_vi ww_sort_key(ww_vf x, int descending)
 {
 	const ww_vi u = ww_vi_bits(x + ww_vf_zero()); /* -0 becomes 0 */
@@ -22,7 +22,7 @@ WW_FN ww_vi ww_sort_key(ww_vf x, int descending)
 	return descending ? ~all : all;
 }
 
-/* One pass by the byte at `shift`, of which count[] has how many there are of each. */
+/* One pass by the byte at `shift`; count[]: how many elements have each value of it. */
 WW_FN void ww_sort_pass(const uint32_t *key, const uint32_t *at, uint32_t *to_key, uint32_t *to_at, long long cols,
 	int shift, uint32_t *count)
 {

@@ -2,8 +2,8 @@
  *
  * WW_VL floats to a vector: 16 with AVX-512, 8 with AVX, 4 elsewhere (SSE2, NEON, anything that gcc and clang can lower
  * generic vectors to).  Arithmetic is written with the compilers' vector operators (a + b * c: contraction to FMA is
- * allowed by -ffp-contract=fast); what those cannot say is a function here, with an intrinsic where one exists and
- * generic code elsewhere.
+ * allowed by -ffp-contract=fast); other operations are functions here, by an intrinsic if there is one, else by generic
+ * code.
  *
  * Partial vectors: every memory function takes n, the number of lanes that count.  n == WW_VL is the fast case and
  * folds when n is a constant; n < WW_VL touches exactly n elements.  AVX-512 and AVX have masked moves; the generic
@@ -142,7 +142,7 @@ WW_FN ww_vf ww_vf_fill(ww_vf v, int n, float fill)
 
 /* ---- Loads and stores of float ----------------------------------------------------------------------------------- */
 
-/* Ask for the line at p, for reading, into all cache levels.  Never faults, wherever p points. */
+/* Prefetch the line at p, for reading, into all cache levels.  Never faults, wherever p points. */
 WW_FN void ww_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
 
 /* p[0..n-1]; other lanes 0. */
@@ -163,8 +163,8 @@ WW_FN ww_vf ww_vf_load(const float *p, int n)
 #endif
 }
 
-/* Ask for `lines` lines from 2 KiB ahead of p on, across the page ends at which the hardware's own prefetching stops:
- * for what is walked once from front to back and comes from DRAM. */
+/* Prefetch `lines` lines from p + 2 KiB on, also across page ends, where the hardware's prefetcher stops: for data that
+ * is read once, in order, from DRAM. */
 WW_FN void ww_prefetch_ahead(const void *p, long long lines)
 {
 	for (long long i = 0; i < lines; i++)
@@ -215,7 +215,7 @@ WW_FN void ww_vf_stream(float *p, ww_vf v, int n)
 	ww_vf_store(p, v, n);
 }
 
-/* Floats from p on, of n, before the first that a vector can be streamed to. */
+/* How many of n floats from p on come before the first address that a vector can be streamed to. */
 WW_FN int ww_vf_before(const float *p, long long n)
 {
 	return (int)ww_min_ll(n, (long long)((WW_VL - (uintptr_t)p / 4 % WW_VL) % WW_VL));
@@ -237,8 +237,8 @@ WW_FN ww_vf ww_vf_gather_any(const float *p, long long stride, int n)
 }
 
 #if defined(WW_AVX512)
-/* The lanes from `from` on whose float lies in the vector at p + at, of those `stride` (constant, at most 8) apart of
- * which n count; nothing behind the last of them is read. */
+/* A part of a strided load (stride constant, at most 8; n lanes count): the lanes from `from` on whose float lies in
+ * the vector at p + at.  Nothing behind the last float is read. */
 WW_FN ww_vf ww_vf_gather_part(ww_vf v, const float *p, int stride, int n, int at)
 {
 	const int from = (at + stride - 1) / stride, left = (n - 1) * stride + 1 - at;
@@ -266,9 +266,9 @@ WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n)
 WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n) { return ww_vf_gather_any(p, stride, n); }
 #endif
 
-/* p[at], p[at + stride], ...; other lanes 0: element `at` of each of n windows of `width`, all of which may be read.
- * With both and the stride constants, at most 8, and `at` one after unrolling, the elements of windows share their
- * loads. */
+/* p[at], p[at + stride], ...; other lanes 0: element `at` of each of n windows of `width`, all of which may be read. If
+ * both and the stride are constants of at most 8, and `at` is a constant after unrolling, the elements of windows share
+ * their loads. */
 WW_FN ww_vf ww_vf_window(const float *p, long long stride, long long at, long long width, int n)
 {
 #if defined(WW_AVX512)
@@ -293,7 +293,7 @@ WW_FN ww_vf ww_vf_window(const float *p, long long stride, long long at, long lo
 #endif
 }
 
-/* ww_vf_gather() for what is walked once and comes from DRAM; a stride of at most 8. */
+/* ww_vf_gather() for data that is read once, in order, from DRAM; a stride of at most 8. */
 WW_FN ww_vf ww_vf_gather_ahead(const float *p, long long stride, int n)
 {
 	ww_prefetch_ahead(p, WW_CDIV(stride * WW_VB, 64));
@@ -344,12 +344,12 @@ WW_FN ww_vi ww_vi_where(ww_vm m, ww_vi a)
 	return m & a;
 #endif
 }
-/* Quotients and remainders of what is not negative by a number, which is best a constant. */
+/* Quotients and remainders of non-negative lanes by a number, preferably a constant. */
 typedef uint32_t ww_vu __attribute__((vector_size(WW_VB)));
 WW_FN ww_vi ww_vi_div(ww_vi a, int32_t b) { return (ww_vi)((ww_vu)a / (ww_vu)ww_vi_set(b)); }
 WW_FN ww_vi ww_vi_mod(ww_vi a, int32_t b) { return a - ww_vi_div(a, b) * ww_vi_set(b); }
 #if defined(WW_AVX512)
-/* Are the places one after the other, as in the middle of a padded row?  A load then costs a tenth of a gather. */
+/* Are the indices contiguous, as in the middle of a padded row?  A load then costs a tenth of a gather. */
 WW_FN int ww_vi_is_run(ww_vi at) { return ww_vi_eq(at, ww_vi_set(at[0]) + ww_vi_iota()) == 0xffff; }
 #endif
 /* p[at[0]], p[at[1]], ...; other lanes 0. */
@@ -552,9 +552,9 @@ WW_VF_CONVERT(u8, uint8_t, (float), (uint8_t))
 
 /* ---- Pairs of bfloat16 ------------------------------------------------------------------------------------------- */
 
-/* A lane holds two: what belongs to it in the lower half, another one in the upper half. */
+/* A lane holds two bfloat16: its own in the lower half, another one in the upper half. */
 #if defined(WW_AVX512) && defined(__AVX512BF16__)
-#define WW_DOT_BF16 1 /* the machine multiplies them, twice as many as floats at a time */
+#define WW_DOT_BF16 1 /* the machine multiplies pairs, twice as many numbers at a time as floats */
 #else
 #define WW_DOT_BF16 0
 #endif
@@ -587,7 +587,7 @@ WW_FN ww_vf ww_vf_dot_bf16(ww_vf a, ww_vf b, ww_vf c)
 #endif
 }
 
-/* ---- Arithmetic that operators cannot say ------------------------------------------------------------------------ */
+/* ---- Arithmetic without an operator ------------------------------------------------------------------------------ */
 
 WW_FN ww_vf ww_vf_abs(ww_vf x) { return ww_vf_bits(ww_vi_bits(x) & ww_vi_set(0x7fffffff)); }
 /* |x| with the sign of s. */
@@ -690,7 +690,7 @@ WW_FN double ww_vf_sum_f64(ww_vf v)
 		s += (double)v[i];
 	return s;
 }
-/* NaN in any lane gives NaN. */
+/* A NaN in any lane gives NaN. */
 WW_FN float ww_vf_hmax(ww_vf v)
 {
 	if (ww_vm_any(ww_vf_isnan(v)))

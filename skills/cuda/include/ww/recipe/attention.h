@@ -7,7 +7,7 @@
 #include <ww/recipe/common.h>
 #include <ww/recipe/gemm.h>
 
-/* (batch, head, time, d) in elements, d contiguous. */
+/* Strides of a tensor (batch, head, time, d) in elements; d is contiguous. */
 struct ww_heads {
 	int buf;
 	long long offset_bytes;
@@ -23,7 +23,7 @@ struct ww_attention {
 	double scale; /* 0: 1 / sqrt(d) */
 };
 
-/* The largest magnitude of each head into amax at `offset` maxima. */
+/* Launch: the largest magnitude of each head into amax[offset...]. */
 static void ww_attention_absmax(struct ww_plan *p, const struct ww_heads *x, long long b, long long h, long long t,
 	long long d, int amax, long long offset)
 {
@@ -38,7 +38,7 @@ static void ww_attention_absmax(struct ww_plan *p, const struct ww_heads *x, lon
 	ww_arg_buf(p, amax, 4 * offset);
 }
 
-/* Q or K as pairs, (b * h * t) rows of d. */
+/* Launch: Q or K as pairs, (b * h * t) rows of d. */
 static int ww_attention_rows(struct ww_plan *p, const struct ww_heads *x, long long b, long long h, long long t,
 	long long d, int amax, long long offset)
 {
@@ -57,7 +57,7 @@ static int ww_attention_rows(struct ww_plan *p, const struct ww_heads *x, long l
 	return out;
 }
 
-/* V transposed as pairs, (b * h * d) rows of roundup(t, 32). */
+/* Launch: V transposed, as pairs, (b * h * d) rows of roundup(t, 32). */
 static int ww_attention_cols(struct ww_plan *p, const struct ww_heads *x, long long b, long long h, long long t,
 	long long d, int amax, long long offset)
 {
@@ -140,7 +140,7 @@ struct ww_attention_mma {
 	struct ww_attention_rows q, k, v;
 	long long b, h, group; /* heads that share one of k and v; 0 counts as 1 */
 	long long t_q, t_k, width, width_v;
-	int causal, masked;  /* masked: neighbouring scores, 1 or 2, that the functor gets at once; 0: it gets none */
+	int causal, masked;  /* masked: adjacent scores, 1 or 2, that the functor's score() gets at once; 0: no score() */
 	double scale;        /* 0: 1 / sqrt(width) */
 	int warps, mt, keys; /* 0: chosen here */
 };

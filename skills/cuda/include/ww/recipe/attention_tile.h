@@ -1,9 +1,9 @@
-/* recipe/attention_tile.h - how long attention_mma takes with each of its tiles, and the best one.  Numbers alone:
- * plans choose the tile by it, and the planner between this kernel, that of attention.cuh, and products with a softmax
- * between them.
+/* recipe/attention_tile.h - estimates the time of attention_mma with each tile, and chooses the best one.  Plans choose
+ * the tile by it; the planner chooses between this kernel, that of attention.cuh, and products with a softmax between
+ * them.
  *
- * Not fitted to measurements yet: what an SM of an H200 issues of each kind of instruction (bench/results/attention.md
- * says how far it can be trusted).  Only the order of tiles matters. */
+ * Not fitted to measurements yet: it counts the instructions of each kind that an SM of an H200 issues
+ * (bench/results/attention.md says how far it can be trusted).  Only the order of tiles matters. */
 #ifndef WW_RECIPE_ATTENTION_TILE_H
 #define WW_RECIPE_ATTENTION_TILE_H
 
@@ -23,13 +23,13 @@ struct ww_attention_tile {
 
 static long long ww_attention_up(long long a, long long b) { return (a + b - 1) / b * b; }
 
-/* Elements in shared memory of `rows` rows, and without what pads them. */
+/* Elements that `rows` rows take in shared memory, padding included. */
 static long long ww_attention_padded(long long rows, long long width, int by_row)
 {
 	return by_row ? rows * (width + 8) : width * (rows + 8);
 }
 
-/* As attention_mma_shape has it. */
+/* The same as attention_mma_shape's. */
 static long long ww_attention_mma_bytes(
 	const struct ww_attention_size *s, const struct ww_attention_tile *t, int q_row, int k_row, int v_row)
 {
@@ -43,7 +43,7 @@ static long long ww_attention_mma_bytes(
 	return 2 * q + (2 * kv > 4 * rows * w ? 2 * kv : 4 * rows * w) + 4 * t->keys * (w + v);
 }
 
-/* Blocks of 4 warps for whose registers there is room: nvcc 13.0 for sm_90 spills nothing. */
+/* Blocks of 4 warps that fit into the registers of an SM (nvcc 13.0 for sm_90, no spills). */
 static int ww_attention_held(const struct ww_attention_size *s, int mt)
 {
 	const long long w = ww_attention_up(s->width > s->width_v ? s->width : s->width_v, 16);
@@ -55,8 +55,8 @@ static int ww_attention_held(const struct ww_attention_size *s, int mt)
 
 static double ww_attention_most(double a, double b) { return a > b ? a : b; }
 
-/* Clocks of an SM for a block's tile: products, reads of fragments, and everything else, of which the longest hides
- * most of the others. */
+/* Clocks of an SM for a block's tile: products, loads of fragments, and the rest; the longest of the three hides most
+ * of the others. */
 static double ww_attention_work(const struct ww_attention_size *s, const struct ww_attention_tile *t)
 {
 	const int words = s->bytes == 4;
@@ -104,7 +104,7 @@ static struct ww_attention_tile ww_attention_choose(const struct ww_attention_si
 				struct ww_attention_tile now = { warps, mt, keys, s->t_k > keys ? 2 : 1,
 					ww_attention_held(s, mt) * (4 / warps), 0 };
 
-				/* Registers end; 16 keys where there are no more. */
+				/* fp32 above 32 wide has no registers for 64 keys; 16 only if there are no more keys */
 				if ((keys == 64 && s->bytes == 4 && w > 32) || (keys == 16 && s->t_k > 16) ||
 					(keys == 64 && s->t_k <= 32))
 					continue;

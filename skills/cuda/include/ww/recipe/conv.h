@@ -79,8 +79,8 @@ static void ww_recipe_conv_direct(struct ww_plan *p, const struct ww_conv2d *c)
 		ww_fail(p, "conv: impossible sizes");
 		return;
 	}
-	/* Output channels a thread: many share what is read of x, but a thread must be left for every lane of the device.
-	 */
+	/* Output channels a thread: more of them share the loads of x, but the launch must have a thread for every lane of
+	 * the device. */
 	while (kt > 1 && (kt > kg || c->n * c->k * plane / kt < 2048LL * ww_device(p)->sm_count))
 		kt /= 2;
 	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0, 0, (int)kt);
@@ -94,7 +94,7 @@ struct ww_conv_tile {
 	long long tiles;
 };
 
-/* The tile of bn pixels with this width that a plane of h x w and n images fits best. */
+/* The best tile of bn pixels with this width for n images of h x w. */
 static struct ww_conv_tile ww_conv_tile(int bn, int tw, long long n, long long h, long long w)
 {
 	struct ww_conv_tile best = { tw, bn / tw, 1, 0 }, t;
@@ -112,7 +112,7 @@ static struct ww_conv_tile ww_conv_tile(int bn, int tw, long long n, long long h
 static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 {
 	int exact = c->exact != 0;
-	/* Two phases of one row by one block: see conv.cuh.  The parked results take 64 KiB. */
+	/* One block computes two phases of a row (conv.cuh); the results that it keeps take 64 KiB. */
 	int pair = c->transposed && c->stride[1] == 2 && ww_conv_ow(c) % 4 == 0 && c->bn != 256;
 	int bn = pair || exact ? 128 : c->bn ? c->bn : 256, stages = c->stages ? c->stages : pair ? 5 : bn == 256 ? 4 : 6;
 	int sh = ww_conv_or1(c->stride[0]), sw = ww_conv_or1(c->stride[1]), bh = c->transposed ? 1 : sh,
@@ -128,7 +128,7 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 		ww_fail(p, "conv_tc: needs groups 1, two dimensions, stride up to 8, bn 128 or 256");
 		return;
 	}
-	/* Ties go to the squarest tile: neighbouring taps then read mostly the same lines. */
+	/* Of equals the squarest tile: adjacent taps then read mostly the same cache lines. */
 	for (int i = 0; i < 4; i++) {
 		static const int widths[4] = { 16, 32, 8, 64 };
 		struct ww_conv_tile t = ww_conv_tile(bn, widths[i], c->n, plane_h, plane_w);

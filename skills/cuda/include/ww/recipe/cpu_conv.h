@@ -6,8 +6,8 @@
 
 /* nd = 1, 2 or 3 spatial dimensions, outermost first in the arrays (as torch has them).  c and k are all channels, in
  * and out.  half: x and w are of 16 bits (the kernels ww_cpu_conv_f16, _bf16 and their packs).  Tunables: tile_rows,
- * tile_cols of output (phase coordinates of a transposed one); 0 chooses: as many whole rows as keep the slab within
- * half of L2. */
+ * tile_cols of output (in phase coordinates if transposed); 0: as many whole rows as keep the slab within half of L2.
+ */
 struct ww_cpu_conv {
 	int nd, transposed, groups, half;
 	long long n, c, k;
@@ -34,7 +34,7 @@ static inline void ww_cpu_conv_tile(struct ww_plan *p, struct ww_conv_geo *g, co
 	s = ww_conv_span(g);
 	g->tc = r->tile_cols ? r->tile_cols : s.w1 - s.w0;
 	g->tr = r->tile_rows ? r->tile_rows : s.h1 - s.h0;
-	/* room for the slab and for the phases' results; halve rows, then columns, until both fit */
+	/* halve rows, then columns, until the slab and the phases' results fit */
 	while (!r->tile_rows && g->tr > 1 &&
 		(8 * ww_conv_slab_floats(g) > l2 || 4 * ww_conv_scratch_floats(g) > l2 ||
 			(g->n * g->groups * g->od * ww_conv_span(g).th < want && g->tr * g->tc > 256)))

@@ -19,11 +19,11 @@ static inline void ww_recipe_cpu_gemm(struct ww_plan *p, const char *kernel, con
 	if (!kc)
 		kc = ww_cdiv(r->k, ww_cdiv(ww_max(1, r->k), 1024));
 	if (r->half)
-		kc = ww_cdiv(kc, 2) * 2; /* whole pairs to a piece */
+		kc = ww_cdiv(kc, 2) * 2; /* a piece has whole pairs */
 	if (!nb)
 		nb = ww_max(48, ww_min(ww_cdiv(r->n, 48) * 48, 98304 / ww_max(1, kc) / 48 * 48));
 	if (!mt) {
-		/* all rows to a block where columns alone give enough blocks: then B is packed once */
+		/* a block has all rows if the columns alone give enough blocks: then B is packed once */
 		mt = r->k > kc ? 512 : ww_cdiv(r->m, 8) * 8;
 		while (mt > 64 && ww_cdiv(r->n, nb) * ww_cdiv(r->m, mt) * batch < want)
 			mt = ww_cdiv(mt / 2, 8) * 8;

@@ -6,7 +6,7 @@
 /* keep: rows of scratch that the skeleton keeps beside the one that is being read: 2 for softmax; 1 for log_softmax,
  * layernorm, rmsnorm, groupnorm and what is built from ww_cpu_rows() with one row kept; 0 for reductions, moments,
  * cross-entropy and scans, which need no scratch.
- * per: rows a block (0: about 512 KiB a block; skeletons that keep several rows under way like long blocks). */
+ * per: rows a block (0: about 512 KiB a block; long blocks suit skeletons that work on several rows at once). */
 struct ww_cpu_rows {
 	long long rows, cols;
 	int keep;

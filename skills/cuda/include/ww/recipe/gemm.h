@@ -22,8 +22,8 @@ struct ww_operand {
 	long long rows, k, kp, batch;
 };
 
-/* Launch what splits an fp32 matrix for gemm3.  One of its strides must be 1.  k_stride 1 is one pass; row_stride 1 (a
- * (K, N) matrix used as B) costs a second read. */
+/* Launch the split of an fp32 matrix for gemm3.  One of its strides must be 1.  k_stride 1 is one pass; row_stride 1 (a
+ * (K, N) matrix used as B) needs a second read. */
 static struct ww_operand ww_recipe_split(struct ww_plan *p, const struct ww_matrix *m)
 {
 	struct ww_operand o = { 0, 0, m->rows, m->k, ww_cdiv(m->k, 32) * 32, m->batch ? m->batch : 1 };
@@ -74,7 +74,7 @@ static struct ww_operand ww_recipe_split(struct ww_plan *p, const struct ww_matr
 	return o;
 }
 
-/* Launch what copies a 16-bit matrix along k to rows of a multiple of 16 bytes, for gemm16. */
+/* Launch the copy of a 16-bit matrix, contiguous along k, to rows of a multiple of 16 bytes, for gemm16. */
 static struct ww_matrix ww_recipe_pad(struct ww_plan *p, const struct ww_matrix *m)
 {
 	const long long kp = ww_cdiv(m->k, 8) * 8, batch = m->batch ? m->batch : 1;
@@ -135,7 +135,7 @@ static void ww_launch_pipeline(
 		ww_cluster(p, cluster, 1, 1);
 }
 
-/* Shared memory of tiles' ends (ww::tile_end) of n columns. */
+/* Bytes of shared memory that ww::tile_end needs for n columns. */
 static int ww_odd_end(long long n) { return n % 2 ? 8 * 16 * 40 * 4 : 0; }
 
 struct ww_gemm3 {
@@ -297,7 +297,7 @@ static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 	/* Elements of a stage, as mma_tile pads them. */
 	a_lines = g->a.k_stride == 1 ? t.bm * (bk + 8) : bk * (t.bm + 16 / bytes);
 	b_lines = g->b.k_stride == 1 ? t.bn * (bk + 8) : bk * (t.bn + 16 / bytes);
-	/* Few blocks on an SM wait for memory with more of it under way. */
+	/* with few blocks on an SM, more stages hide the memory's latency */
 	if (!stages) {
 		const long long steps = ww_cdiv(ww_cdiv(g->k, bk), t.split), on_one = ww_cdiv(blocks, ww_device(p)->sm_count);
 

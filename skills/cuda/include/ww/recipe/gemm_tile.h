@@ -1,8 +1,8 @@
-/* recipe/gemm_tile.h - how long gemm_mma takes with each of its tiles, and the best one.  Numbers alone: plans choose
- * the tile by it, and the planner the kind of product.
+/* recipe/gemm_tile.h - estimates the time of gemm_mma with each tile, and chooses the best one.  Plans choose the tile
+ * by it; the planner chooses the kind of product.
  *
- * Fitted to 406 measurements on an H200 (bench/results/products.md): 8 to 12% off, and what it chooses takes 1% longer
- * than the fastest tile. */
+ * Fitted to 406 measurements on an H200 (bench/results/products.md): 8 to 12% off; the chosen tile takes 1% longer than
+ * the fastest. */
 #ifndef WW_RECIPE_GEMM_TILE_H
 #define WW_RECIPE_GEMM_TILE_H
 
@@ -18,8 +18,8 @@ struct ww_mma_tile {
 	double us;
 };
 
-/* Of a tile: blocks that fit on an SM, and clocks of a step of K (128 bytes of it), for one of so many blocks, and
- * where a block is alone on its SM. */
+/* Of a tile: blocks that fit on an SM; clocks of a step of K (128 bytes), for each of so many blocks, and for a block
+ * alone on its SM. */
 struct ww_mma_clocks {
 	int bm, bn, held, work, alone;
 };
@@ -36,11 +36,11 @@ static const struct ww_mma_clocks *ww_mma_tiles(int bytes)
 
 static long long ww_mma_up(long long a, long long b) { return (a + b - 1) / b; }
 
-/* Clocks of `h` blocks beside each other on an SM, from start to end. */
+/* Clocks of `h` concurrent blocks on an SM, from start to end. */
 static double ww_mma_wave(const struct ww_mma_size *s, const struct ww_mma_clocks *t, int split, long long h)
 {
 	const int fp32 = s->bytes == 4, bk = 128 / s->bytes, vector = 16 / s->bytes;
-	/* Warps' copies beyond those of 16 bytes a thread: 9 clocks each. */
+	/* a warp's copies beyond one of 16 bytes a thread: 9 clocks each */
 	const double copies = 9.0 / 32 *
 		((double)t->bm * bk / s->a_vector + (double)t->bn * bk / s->b_vector - (double)(t->bm + t->bn) * bk / vector);
 	const double steps = (double)ww_mma_up(ww_mma_up(s->k, bk), split), tile = (double)t->bm * t->bn * (double)h;
@@ -55,7 +55,7 @@ static double ww_mma_wave(const struct ww_mma_size *s, const struct ww_mma_clock
 static double ww_mma_us(const struct ww_mma_size *s, const struct ww_mma_clocks *t, int split)
 {
 	const long long blocks = ww_mma_up(s->m, t->bm) * ww_mma_up(s->n, t->bn) * s->batch * split;
-	/* A cluster's blocks start together in one part of the device, which leaves some of its SMs free. */
+	/* the blocks of a cluster start together in one GPC, which leaves some of its SMs free */
 	const long long sms = split == 1 ? s->sms : s->sms * 10 / 11, on_one = ww_mma_up(blocks, sms > 0 ? sms : 1);
 	const long long steps = ww_mma_up(ww_mma_up(s->k, 128 / s->bytes), split), rest = on_one % t->held;
 	const double clocks = (double)(on_one / t->held) * ww_mma_wave(s, t, split, t->held) +

@@ -1,12 +1,12 @@
-/* recipe/library.h - library nodes with a workspace that suits them, and the plan half of <ww/library.cuh>. */
+/* recipe/library.h - library nodes with a suitable workspace, and the plan half of <ww/library.cuh>. */
 #ifndef WW_RECIPE_LIBRARY_H
 #define WW_RECIPE_LIBRARY_H
 
 #include <ww/plan.h>
 #include <ww/recipe/common.h>
 
-/* A convolution by cuDNN: c->workspace_bytes is set here, enough for copies of all operands in another layout; what the
- * algorithm does not need is not allocated. */
+/* A convolution by cuDNN: c->workspace_bytes is set here, enough for copies of all operands in another layout; only
+ * what the algorithm needs is allocated. */
 static inline void ww_recipe_conv_library(struct ww_plan *p, struct ww_conv *c)
 {
 	long long x = c->n * c->c, w = c->c * c->k / c->groups, y = c->n * c->k;
@@ -24,7 +24,7 @@ static inline void ww_recipe_gemm_library(struct ww_plan *p, struct ww_gemm *g)
 	ww_gemm(p, g);
 }
 
-/* The numbers of a kernel over a library node's result. */
+/* Defines and launch sizes of a kernel over a library node's result. */
 static inline void ww_after_library_define(
 	struct ww_plan *p, const char *kernel, long long rows, long long cols, int vec, int runs)
 {
@@ -49,7 +49,7 @@ static inline void ww_recipe_after_library(
 	ww_arg_i64(p, batch * rows);
 }
 
-/* The same where y lies the other way, (batch, cols, rows): a tile of 32 rows a block. */
+/* The same for a transposed y, (batch, cols, rows): a tile of 32 rows a block. */
 static inline void ww_recipe_after_library_turned(
 	struct ww_plan *p, const char *kernel, int y, long long batch, long long rows, long long cols, int vec)
 {

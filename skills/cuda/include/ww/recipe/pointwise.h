@@ -1,7 +1,7 @@
 /* recipe/pointwise.h - the plan half of <ww/pointwise.cuh>.  See skills/cuda/references/cookbook-cuda.md.
  *
- * Rules of every recipe: a field left 0 takes a default; the tunables become macros named KERNEL_TUNABLE; the launch
- * is left open behind its leading arguments, for the caller's ww_arg_*().
+ * Rules of every recipe: a field left 0 takes a default; the tunables become macros named KERNEL_TUNABLE; after the
+ * leading arguments the caller adds its own with ww_arg_*().
  */
 #ifndef WW_RECIPE_POINTWISE_H
 #define WW_RECIPE_POINTWISE_H
@@ -27,7 +27,7 @@ static void ww_recipe_pointwise(struct ww_plan *p, const struct ww_pointwise *r)
 	ww_tunable(p, r->kernel, "VEC", vec);
 	ww_tunable(p, r->kernel, "UNROLL", unroll);
 	ww_tunable(p, r->kernel, "BLOCK", block);
-	/* One more vector than the whole ones, for the tail. */
+	/* one more vector, for the tail */
 	ww_launch(p, r->kernel, ww_cdiv(r->n / vec + (r->n % vec != 0), (long long)block * unroll), 1, 1, block, 1, 1);
 	ww_arg_i64(p, r->n);
 }

@@ -7,10 +7,10 @@
 
 struct ww_sort {
 	const char *kernel;
-	long long outer, len, inner; /* rows of len elements, `inner` apart */
-	long long first, count;      /* of the sorted row; count 0: all behind first */
+	long long outer, len, inner; /* rows of len elements that are `inner` apart */
+	long long first, count;      /* of the sorted row; count 0: all from first on */
 	int descending;
-	int vec;  /* places stored at once: divides count and first; 1 or 4, where inner is 1; default 1 */
+	int vec;  /* indices stored at once: 1, or 4 if inner is 1 and 4 divides count and first; default 1 */
 	int each; /* words a thread: 4, 8, ..., 32; default 4 */
 };
 

@@ -1,4 +1,4 @@
-/* recipe/tensors.h - the tensors of a task, each in one statement of plan(): what it is called and what it must be.
+/* recipe/tensors.h - declare the tensors of a task in plan(), one statement each, with checks of type and sizes.
  *
  *     WW_INPUT(in_x, 0, WW_F32, 3);                    input 0: float32, three dimensions, contiguous
  *     WW_SIZE(S0, in_x->size[0]);                      a size, as S0 here and as the macro S0_ in the device code
@@ -6,7 +6,7 @@
  *     WW_OUTPUT(out0, 0, WW_F32, S0, 160);             an output of these
  *     WW_EQUAL(in_x->size[2], 128);
  *
- * A tensor that is something else refuses the plan, so a plan for these sizes is never run on others. */
+ * If a tensor is different, the plan is refused, so a plan for these sizes never runs on others. */
 #ifndef WW_RECIPE_TENSORS_H
 #define WW_RECIPE_TENSORS_H
 
@@ -26,7 +26,7 @@ static inline const struct ww_tensor *ww_must_be(
 	return t;
 }
 
-/* size[0] is not looked at; n counts it. */
+/* size[0] is not read, but n counts it. */
 static inline const struct ww_tensor *ww_must_have(
 	struct ww_plan *p, const struct ww_tensor *t, const char *name, int dtype, const long long *size, int n)
 {
