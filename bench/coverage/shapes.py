@@ -56,7 +56,8 @@ class Shapes:
 
     @staticmethod
     def _model(module):
-        """Of fake tensors; for real first where its constructor wants numbers, or another type (`.half()`)."""
+        """The module with fake tensors.  If its constructor reads values or changes the type (`.half()`), it is made
+        with real tensors first."""
         try:
             return module.Model(*module.get_init_inputs())
         except RuntimeError:  # no numbers to depend on; parameters that cannot be swapped; an error, which comes again

@@ -143,7 +143,7 @@ class Modules(ast.NodeTransformer):
 
 
 class Identities(ast.NodeTransformer):
-    """Operators become formulas; operands of + and * change places."""
+    """Replace operators by equal formulas; swap operands of + and *."""
 
     def __init__(self, rng, share=0.7):
         self.rng, self.share = rng, share
@@ -203,7 +203,7 @@ def tensor_like(node):
 
 
 class Statements(ast.NodeTransformer):
-    """Nested calls are split into statements, or a name used once, in the next statement, is put in its place."""
+    """Split nested calls into statements, or inline a name that is used once, in the next statement."""
 
     def __init__(self, rng):
         self.rng, self.n = rng, 0
@@ -283,7 +283,7 @@ class Names(ast.NodeTransformer):
 
 
 class Sizes(ast.NodeTransformer):
-    """Whole numbers at the top level of the file: batches, widths and images become others."""
+    """Change the integers at the top level of the file: batch sizes, widths and image sizes."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -346,7 +346,7 @@ LAST = ["torch.tanh({x})", "torch.cumsum({x}, dim=-1)", "F.softmax({x}, dim=-1) 
 
 
 class Relative(ast.NodeTransformer):
-    """The result goes through one or two more operators, and some operators on the way are others."""
+    """Apply one or two more operators to the result, and replace some operators on the way."""
 
     OTHER = {"relu": "F.elu", "sigmoid": "torch.sin", "tanh": "torch.atan", "gelu": "F.selu", "softmax": "F.softmin",
              "mish": "torch.tanh",
@@ -377,7 +377,7 @@ class Relative(ast.NodeTransformer):
 
 
 def relative(text, seed):
-    """Something else made from a task's operators."""
+    """Make another computation from a task's operators."""
     rng = random.Random(seed)
     tree = reordered(without_docs(ast.parse(text)), rng)
     return ast.unparse(ast.fix_missing_locations(Relative(rng).visit(Relative(rng).visit(tree)))) + "\n"

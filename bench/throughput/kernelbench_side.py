@@ -21,7 +21,7 @@ class Anything:
 
 
 class Model:
-    """As much of pydantic.BaseModel as a record of results needs."""
+    """The part of pydantic.BaseModel that a record of results needs."""
 
     def __init__(self, **values):
         for kind in reversed(type(self).__mro__):

@@ -66,7 +66,7 @@ def names():
 
 
 def arguments(name):
-    """Of the kernel, without out."""
+    """The names of the kernel's arguments, without out."""
     signature = re.search(rf"\b{name}\((.*?)\)", read(name + ".cu"))[1]
     return re.findall(r"const float \*(\w+)", signature)
 

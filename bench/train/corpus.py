@@ -16,8 +16,8 @@ FOLDERS = ["src", "include", "bridge", "docs", "skills", "tests", "fuzz", "examp
 
 
 def texts():
-    """What `data: [...]` of the recipe reads: in the order of names, without hidden entries, links and files that are
-    no text."""
+    """The texts that `data: [...]` of the recipe reads, in the order of names, without hidden entries, links and
+    binary files."""
     for folder in FOLDERS:
         for here, dirs, files in os.walk(os.path.join(ROOT, folder)):
             dirs[:] = sorted(d for d in dirs if d[0] != "." and d != "__pycache__")

@@ -1,4 +1,4 @@
-"""What bench/train/nano says of its stages: figures from the runs' logs and records, and a card in Markdown."""
+"""The results of bench/train/nano's stages: figures from the runs' logs and records, and a card in Markdown."""
 import collections
 import glob
 import json
@@ -24,7 +24,7 @@ def mean(values):
 
 
 def ends(log, n=5):
-    """The first and the last steps of a log, each a mean."""
+    """Figures of a log: of its first step, and the mean of its last n steps."""
     out = {"steps": log[-1]["step"], "tokens": log[-1].get("total_tokens"), "device_bytes": log[-1].get("device_bytes")}
     for name, part in (("first", log[:1]), ("last", log[-n:])):
         out[name] = {k: mean([r[k] for r in part]) for k in STEP_FIGURES
@@ -33,7 +33,7 @@ def ends(log, n=5):
 
 
 def counts(out):
-    """What `synth teach` counted, by the file that it wrote."""
+    """{file: the counts of `synth teach` that wrote it}."""
     found = {}
     for name in ("corpus", "corpus-rest"):
         for line in open_text(os.path.join(out, "logs", name + ".txt")):
@@ -82,7 +82,7 @@ def geomean(values):
 
 
 def verdict(row):
-    """By the strict rule: correct, reward, speed-up over torch.compile or None."""
+    """(correct, reward, speed-up over torch.compile or None) by rule strict."""
     v = (row.get("verdicts") or {}).get("strict") or {}
     over = (v.get("speedup") or {}).get("compile") or {}
     return bool(v.get("correct")), v.get("reward", -1), over.get("mid") if v.get("correct") else None
@@ -103,7 +103,7 @@ def evaluation(path):
 
 
 def evaluations(out, rows):
-    """A row each; `paired` is over the tasks that every one has ended."""
+    """A row for each evaluation; `paired` is over the tasks that all of them have ended."""
     all_of = {r["name"]: evaluation(os.path.join(out, "eval-" + r["name"], "results.jsonl")) for r in rows}
     all_of = {n: e for n, e in all_of.items() if e[0]}
     ids = sorted(set.intersection(*(set(e[0]) for e in all_of.values()))) if all_of else []

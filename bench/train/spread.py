@@ -68,8 +68,8 @@ class Table:
             print(f"{name:16} {cells} {losses[-1]:9.5f} {worst:9.1e}   {time.time() - begun:4.0f} s", flush=True)
 
     def groups(self):
-        """What each side's runs say together: the mean over its runs of the last quarter, and how far its runs lie
-        apart."""
+        """Print for each side the mean of the last quarter over its runs, and the largest difference between its
+        runs."""
         for side in ("ours", "torch"):
             last = [quarters(losses)[3] for name, losses in self.runs.items() if name.startswith(side)]
             if last:

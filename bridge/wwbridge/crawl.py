@@ -1,4 +1,5 @@
-"""What the installed PyTorch and transformers offer, found by introspection and by running it (`synth crawl`).
+"""Catalogue the operators and blocks of the installed PyTorch and transformers, by introspection and by running them
+(`synth crawl`).
 
 An operator is called with the arguments of each sampler until one gives tensors; the call is made at two sizes, so that
 the rule of its shapes can be told, and with each type.  What draws random numbers, or gives no tensor, is left out.  A

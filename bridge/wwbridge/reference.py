@@ -427,8 +427,8 @@ class Violations:
         return "strided" if len(p) > 2 and len(steps) == 1 and steps != {1} else "scattered"
 
     def looks(self, found, exact, limit_abs):
-        """What they hold: "nan", "unwritten" (what outputs hold before a call), "zero", "shifted" (a neighbour's
-        value), or ""."""
+        """What the wrong elements hold: "nan", "unwritten" (what outputs hold before a call), "zero", "shifted" (a
+        neighbour's value), or ""."""
         if self.count and self.nan == self.count:
             return "nan"
         if self.count and self.count in self.poisoned:

@@ -1,4 +1,4 @@
-"""How a candidate's process drops its privileges, by plain system calls: namespaces, mounts, capabilities, limits,
+"""Drop the privileges of a candidate's process by plain system calls: namespaces, mounts, capabilities, limits,
 filter.
 
 The private root was made before Python started (src/judge/forms/launch.c); what is left for each candidate: its own
