@@ -10,7 +10,7 @@ enum ww_rc ww_base_once(
 	struct ww_judge_task *t, enum ww_baseline b, enum ww_ref_mode mode, double *us, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err) WW_MUST_CHECK;
 /* Prepare all requested baselines that must be measured, so that ww_base_all() only measures. */
-/* Prepare a baseline in the reference worker (compile it); one that is not available is marked so and no error. */
+/* Prepare a baseline (compile it); one that is not available is marked so and is no error. */
 enum ww_rc ww_base_prepare_missing(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
 /* Start compiling the baseline "compile" in the worker, without the device, if it will be needed and is not in the
  * store: torch.compile takes seconds of processor time, and no other judge should wait for the device meanwhile.

@@ -275,8 +275,8 @@ static int work_of(struct pl *pl, const struct kern *k)
 /* Text of plan.c: many short rows get fewer threads a row, each with several vectors.  Why: each thread of a row
  * repeats the work that is done once a row.  Limits: adjacent threads read at least 64 bytes together, or 16 where
  * vectors have less than 16 bytes (such rows are not aligned to sectors anyway, and the repeated work costs more than
- * their extra sectors); a thread holds at most 16 elements of each load in registers, or 32 where that leaves fewer
- * threads idle in the last round; and the expressions are short, since long ones need the registers. */
+ * their extra sectors); before a halving a thread holds at most 16 elements of all loads in registers, or 32 if fewer
+ * threads are then idle in the last round; and the expressions are short, since long ones need the registers. */
 static const char *fewer_threads(struct pl *pl, const struct kern *k)
 {
 	const struct loop *l = k->loop;
