@@ -3,6 +3,7 @@
 #include "cmd/cmd.h"
 #include "cmd/progress.h"
 #include "cmd/synth.h"
+#include "host/machine.h"
 #include "synth/audit.h"
 
 #include <stdio.h>
@@ -30,12 +31,25 @@ static enum ww_rc audit(const struct ww_synth_values *v, const char *set, struct
 	return list ? ww_audit(set, &o, a, err) : ww_nomem(err);
 }
 
+/* A machine without the GPU that rows are to be run on is no finding about them. */
+static enum ww_rc check_device(const struct ww_synth_values *v, struct ww_err *err)
+{
+	enum ww_target target;
+	struct ww_host_gpus gpus;
+	char name[96];
+	return v->sample
+		? ww_host_choose_target(v->judging.target, (int)v->judging.device, &target, name, sizeof(name), &gpus, err)
+		: WW_OK;
+}
+
 int ww_synth_audit(const struct ww_synth_values *v, int argc, char **argv)
 {
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_audit a;
 	struct ww_progress *progress = ww_progress_new(stderr);
-	enum ww_rc rc = audit(v, argv[0], progress, &a, &err);
+	enum ww_rc rc = check_device(v, &err);
+	if (rc == WW_OK)
+		rc = audit(v, argv[0], progress, &a, &err);
 	ww_progress_free(progress);
 	if (rc != WW_OK)
 		return ww_cmd_fail(&err);

@@ -23,7 +23,7 @@ static enum ww_rc open_plugin(int exact, struct ww_dev **out, struct ww_err *err
 	__typeof__(&ww_dev_cuda_open) open_device = NULL;
 	if (ww_fs_plugin(WW_DEV_PLUGIN_CUDA, path, err) != WW_OK)
 		return ww_err_set(
-			err, WW_ERR_MISSING, "no %s beside the program: build it where nvcc is found", WW_DEV_PLUGIN_CUDA);
+			err, WW_ERR_MISSING, "no %s beside the program; warpwright doctor says what brings it", WW_DEV_PLUGIN_CUDA);
 	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* stays: CUDA cannot be unloaded */
 	if (lib)
 		*(void **)&open_device = dlsym(lib, "ww_dev_cuda_open");
@@ -33,6 +33,18 @@ static enum ww_rc open_plugin(int exact, struct ww_dev **out, struct ww_err *err
 }
 
 enum { HEAD = 64 }; /* before each block: its size, so that freeing it can be counted */
+
+/* As open_plugin().  CUDA's own words for "no driver" are that it is too old. */
+static enum ww_rc open_cuda(int exact, struct ww_dev **out, struct ww_err *err)
+{
+	struct ww_host_gpus gpus;
+	enum ww_rc rc = open_plugin(exact, out, err);
+	if (rc != WW_ERR_MISSING)
+		return rc;
+	ww_host_gpus(&gpus);
+	return gpus.n ? rc
+				  : ww_err_set(err, rc, "no GPU that CUDA can use: %s; the device \"cpu\" works without one", gpus.why);
+}
 
 /* Log why a GPU that exists cannot be used. */
 static enum ww_rc open_auto(int exact, struct ww_dev **out, struct ww_err *err)
@@ -54,7 +66,7 @@ enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct 
 	else if (!strcmp(name, "cpu"))
 		WW_CHECK(ww_dev_cpu_open(exact, out, err));
 	else if (!strcmp(name, "cuda"))
-		WW_CHECK(open_plugin(exact, out, err));
+		WW_CHECK(open_cuda(exact, out, err));
 	else
 		return ww_err_set(err, WW_ERR_USAGE, "no device \"%.40s\"; the devices are ref, cpu and cuda", name);
 	if (!(*out)->id[0])

@@ -155,6 +155,10 @@ got = [run(*args, WW_PYTHON=bare) for args in (
 ok(all(c == 3 and "PyTorch cannot be imported" in e and e.count("\n") == 1 and not o for c, o, e in got),
    "without PyTorch audit, show, crawl and run --against say so in one line", got)
 
+code, out, err = run("audit", path("one.jsonl"), "--sample", "1", "--target", "cuda", CUDA_VISIBLE_DEVICES="-1")
+ok(code == 3 and err.startswith("warpwright: --target cuda: ") and err.count("\n") == 1 and not out,
+   "nor is one without the GPU that rows are to be run on", [code, out, err])
+
 # ---- What cannot be read
 zst = subprocess.run(["zstd", "-q", "-c", path("set.jsonl")], capture_output=True).stdout
 with open(path("cut.jsonl.zst"), "wb") as f:

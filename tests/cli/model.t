@@ -190,6 +190,10 @@ refused("text without a tokenizer is refused", "tokenizer.json", "score", "b", "
 refused("a prompt beyond the context is refused", "context is 128", "run", "a", "x" * 200)
 refused("bench with a wrong list is refused", "--batches", "bench", "a", "--batches", "1,x")
 refused("bench beyond the context is refused", "context", "bench", "a", "--prompt-tokens", "128", "--max-new", "1")
+code, out, err = model("score", "a", "ids.json", "--ids", "--device", "cuda",
+                       env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"})
+ok(code == 3 and err.count("\n") == 1 and "no GPU that CUDA can use: " in err and "insufficient" not in err,
+   "--device cuda without a GPU says why", err)
 refused("an unknown word is refused", "rnu", "rnu", "a")
 ok(subprocess.run(["sh", "-c", f"ulimit -f 8; trap '' XFSZ; exec '{WW}' model init config.json full"],
                   capture_output=True).returncode
