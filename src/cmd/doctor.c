@@ -229,7 +229,7 @@ static void check_plugins(struct report *r, const char *setup)
 		checkout ? " all   (the headers come with PyTorch, or with a CUDA toolkit)" : "");
 	p->ok = ww_fs_plugin(WW_RUN_PLUGIN_CUDA, path, &err) == WW_OK;
 	snprintf(p->found, sizeof(p->found), "%s", p->ok ? WW_RUN_PLUGIN_CUDA : "not built");
-	p = add(r, "cuda engine", 0, "training and model: on a GPU: this build has no " WW_DEV_PLUGIN_CUDA,
+	p = add(r, "cuda engine", 0, "train, model and model:DIR on a GPU: this build has no " WW_DEV_PLUGIN_CUDA,
 		nothing ? nothing
 			: checkout
 			? "install a CUDA toolkit of 12.8 or later, name it in CUDA_HOME unless it is /usr/local/cuda; make"
