@@ -8,9 +8,14 @@ NINJA := cmake --build $(BUILD)
 # case. Three more than cores, since some wait for the device, a time limit or a server; five at most, for the memory.
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 3 : 5)))
 
-.PHONY: all setup setup-check demo fuzz check check-cheats check-cheats-gpu \
+.PHONY: program all setup setup-check demo fuzz check check-cheats check-cheats-gpu \
 	check-gpu check-san check-all check-slow check-failed dist bench install uninstall clean
 
+# What is installed: the program, its plug-ins, the manual.
+program: $(BUILD)/build.ninja
+	@$(NINJA) --target installed
+
+# Tests, fuzzers and benches as well.
 all: $(BUILD)/build.ninja
 	@$(NINJA)
 
@@ -31,8 +36,7 @@ setup-check:
 	@tools/setup check
 
 # Set up everything, build, and optimize one example: on the GPU where there is one, else on the cpu target.
-demo: setup $(BUILD)/build.ninja
-	@$(NINJA) --target installed
+demo: setup program
 	@tools/demo
 
 # What the tests cost is shown behind them (tests/README.md).
@@ -96,8 +100,7 @@ dist: all
 bench: setup all
 	@bench/run
 
-install: $(BUILD)/build.ninja
-	@$(NINJA) --target installed
+install: program
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 	@cp $(BUILD)/install_manifest.txt $(INSTALLED) && echo >> $(INSTALLED)
 

@@ -40,9 +40,10 @@ if os.path.exists(os.path.join(BUILD, "build.ninja")):
 else:
     skip("no test, fuzzer or bench is built for it", "not built by ninja")
 
-code, said = out_of(["make", "-n", "-C", ROOT, f"BUILD={BUILD}", "demo"])
-builds = [line for line in said.split("\n") if "--build" in line]
-ok(code == 0 and len(builds) == 1 and builds[0].endswith("--target installed"), "nor for the demo", said)
+for goal in ([], ["demo"]):
+    code, said = out_of(["make", "-n", "-C", ROOT, f"BUILD={BUILD}", *goal])
+    builds = [line for line in said.split("\n") if "--build" in line]
+    ok(code == 0 and len(builds) == 1 and builds[0].endswith("--target installed"), f"nor by {['make', *goal]}", said)
 
 with tempfile.TemporaryDirectory() as build:
     os.mkdir(os.path.join(build, "tests"))
