@@ -73,7 +73,7 @@ ok(len(lessons) == 2 and not {r["task_signature"] for r in taught} & (lessons | 
    "in which no lesson and no held-out task is", [lessons, held_out])
 empty = copies.put(path("empty.json"), json.dumps({**made, "corpus": {**corpus, "longest": 10}}))
 code, said = nano("empty", empty, "--until", "corpus", "--seconds", "600")
-ok(code == 1 and "corpus: no conversation about the tasks of" in said and '"too_long": ' in said,
+ok(code == 1 and "corpus: no conversation about the tasks of" in said and '"too_long":4' in said,
    "where no conversation comes out it stops and says what became of the tasks", [code, said])
 os.makedirs(path("prepared"))
 for name in ("corpus", "held-out", "lessons"):
