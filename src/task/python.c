@@ -7,6 +7,7 @@
 #include "task/ref.h"
 #include "base/fs.h"
 
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,26 @@ enum ww_rc ww_ref_find_python(char *out, struct ww_err *err)
 		err, WW_ERR_MISSING, "no Python was found; warpwright doctor says how to install one with PyTorch");
 }
 
+static int is_there(const char *dir, const char *pattern)
+{
+	char path[PATH_MAX + 64];
+	glob_t g;
+	snprintf(path, sizeof(path), "%s/%s", dir, pattern);
+	int found = glob(path, GLOB_NOSORT, NULL, &g) == 0;
+	globfree(&g);
+	return found;
+}
+
+/* Debian and Ubuntu have what `python3 -m venv` needs in a package of its own. */
+static int has_venv(const char *python)
+{
+	char dir[PATH_MAX];
+	if (!realpath(python, dir))
+		return 0;
+	*strrchr(dir, '/') = 0;
+	return is_there(dir, "../lib/python3*/ensurepip/__init__.py") || !is_there(dir, "../lib/python3*/os.py");
+}
+
 void ww_ref_python_command(struct ww_str *out)
 {
 	const char *named = getenv("WW_PYTHON");
@@ -60,7 +81,7 @@ void ww_ref_python_command(struct ww_str *out)
 		ww_str_adds(out, " setup");
 		return;
 	}
-	if (!ww_fs_which("python3", path))
+	if (!ww_fs_which("python3", path) || !has_venv(path))
 		ww_str_adds(out, "sudo apt-get install -y python3-venv && ");
 	ww_str_adds(out, "python3 -m venv ");
 	snprintf(path, sizeof(path), "%s/.venv", root);

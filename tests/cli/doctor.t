@@ -80,6 +80,12 @@ with tempfile.TemporaryDirectory() as home:
     mend = {p["name"]: p for p in json.loads(run("--json", PATH=home + "/bin", WARPWRIGHT_HOME=home,
                                                  WW_PYTHON="")[1])["parts"]}["PyTorch"]["fix"]
     ok(mend == own, "which is not installed where it is there", mend)
+    for name in ("bin/python3", "lib/python3.12/os.py"):
+        os.makedirs(os.path.join(home, "own", os.path.dirname(name)))
+        shutil.copy("/bin/true", os.path.join(home, "own", name))
+    mend = {p["name"]: p for p in json.loads(run("--json", PATH=home + "/own/bin", WARPWRIGHT_HOME=home,
+                                                 WW_PYTHON="")[1])["parts"]}["PyTorch"]["fix"]
+    ok(mend == "sudo apt-get install -y python3-venv && " + own, "but where it cannot make environments", mend)
     home = os.path.join(home, "it's a folder")
     os.makedirs(os.path.join(home, "bridge"))
     mend = {p["name"]: p for p in json.loads(run("--json", PATH="/nonexistent", WARPWRIGHT_HOME=home,
