@@ -141,6 +141,29 @@ static void test_rows_apart(void **state)
 	json_decref(g);
 }
 
+/* Windows that overlap are done where their results are, without a branch for each element; maxima of large ones go
+ * along one dimension after the other; a result that lies in another order is stored along memory, and a block stays in
+ * a row of single elements. */
+static void test_overlapping_windows(void **state)
+{
+	static const char *const want[] = { "/* pointwise: hardtanh, avg_pool2d, abs_1, add, log */", "pl_within(",
+		"/* pointwise: batch_norm, silu, avg_pool2d_1 */", "/* pointwise: max_pool3d */", "\tconst ix_t cols = S",
+		"/* pointwise: im2col, movedim */\nextern \"C\" __global__ void __launch_bounds__(" };
+	json_t *g = fixture("overlapping_windows.json");
+	struct pl_result r;
+	const char *s;
+
+	(void)state;
+	build(g, "cuda", &r);
+	assert_string_equal(r.why, "");
+	holds(r.device_text, want, WW_ARRAY_LEN(want));
+	s = strstr(r.device_text, want[WW_ARRAY_LEN(want) - 1]);
+	assert_non_null(strstr(s, "row = blockIdx.x / chunks"));
+	assert_null(strstr(s, "HIGH = "));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* Halves of an axis and operands of a concatenation along it are read by vectors; resampling counts places without
  * 64-bit numbers; a softmax of a pool is rows of the softmax, with a pool of many elements stored; a short odd row has
  * threads of several elements each. */
@@ -1451,13 +1474,13 @@ static void test_algebra(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
-		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_vectors_in_step), cmocka_unit_test(test_ends_ahead),
-		cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
-		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_attention), cmocka_unit_test(test_statistics_follow_the_layout),
-		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_light_convolutions),
-		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),
-		cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
+		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_overlapping_windows),
+		cmocka_unit_test(test_vectors_in_step), cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order),
+		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_overlapping_kernels_wait),
+		cmocka_unit_test(test_small_products), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions),
+		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_computed_sizes_have_names),
+		cmocka_unit_test(test_cpu_vectors), cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),
 		cmocka_unit_test(test_states_share_work), cmocka_unit_test(test_cpu_windows),
 		cmocka_unit_test(test_wrapped_places), cmocka_unit_test(test_places_by_quotients),

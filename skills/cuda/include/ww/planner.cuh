@@ -27,6 +27,9 @@ typedef int ix_t;
 #define PL_NAN __longlong_as_double(0x7ff8000000000000ll)
 #include <ww/planner_scalar.h>
 
+/* The place next to i within n. */
+PL_FN ix_t pl_within(ix_t i, ix_t n) { return i < 0 ? 0 : i < n ? i : n - 1; }
+
 enum { PL_SUM, PL_PROD, PL_MAX, PL_MIN };
 
 template <int OP, class F> PL_FN F pl_comb(F a, F b)

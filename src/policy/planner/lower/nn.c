@@ -342,13 +342,13 @@ static void convolution(struct pl *pl, struct gnode *n)
 
 /* ---- Pooling ----------------------------------------------------------------------------------------------------- */
 
-/* A view with nd more dimensions, which run over the window at each position of the last nd; padding reads as `fill`.
- */
+/* A view with one more dimension for each of the last nd whose window has more than one element; it runs over the window
+ * at each position.  Padding reads as `fill`. */
 static struct val *windows(struct pl *pl, struct gnode *n, struct val *a, int nd, const int64_t *k, const int64_t *s,
 	const int64_t *p, const int64_t *dil, double fill)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *cond = ix_const(pl, 1);
-	int first = a->rank - nd;
+	int first = a->rank - nd, r = a->rank;
 
 	if (a->rank + nd > PL_MAX_RANK)
 		pl_cannot(pl, n, "its values would have too many dimensions");
@@ -361,21 +361,25 @@ static struct val *windows(struct pl *pl, struct gnode *n, struct val *a, int nd
 		if (e < 0)
 			continue;
 		o = ix_addc(pl, ix_div(pl, ix_addc(pl, a->size[d], 2 * p[e] - dil[e] * (k[e] - 1) - 1), ix_const(pl, s[e])), 1);
-		if (ix_num(o) != n->meta[0].size[d]) {
+		if (k[e] == 1 && s[e] == 1 && !p[e]) {
+			o = a->size[d];
+		} else if (ix_num(o) != n->meta[0].size[d]) {
 			pl_guard_eq(pl, a->size[d], ix_const(pl, ix_num(a->size[d])), "a size that is pooled with ceil_mode");
 			o = ix_const(pl, n->meta[0].size[d]);
 		}
 		size[d] = o;
-		size[a->rank + e] = ix_const(pl, k[e]);
-		i = ix_addc(
-			pl, ix_add(pl, ix_mulc(pl, pl->place[d], s[e]), ix_mulc(pl, pl->place[a->rank + e], dil[e])), -p[e]);
+		i = ix_addc(pl, ix_mulc(pl, pl->place[d], s[e]), -p[e]);
+		if (k[e] > 1) {
+			size[r] = ix_const(pl, k[e]);
+			i = ix_add(pl, i, ix_mulc(pl, pl->place[r++], dil[e]));
+		}
 		map[d] = i;
 		if (p[e])
 			cond = ix_mul(pl, cond, ix_lt(pl, ix_const(pl, -1), i));
 		if (p[e] || (ix_num(o) - 1) * s[e] + dil[e] * (k[e] - 1) - p[e] >= ix_num(a->size[d]))
 			cond = ix_mul(pl, cond, ix_lt(pl, i, a->size[d]));
 	}
-	return pl_view_if(pl, a, a->rank + nd, size, map, cond, fill);
+	return pl_view_if(pl, a, r, size, map, cond, fill);
 }
 
 /* The variant of a pooling operator: the number of its spatial dimensions, plus MAX for adaptive_max_pool. */
@@ -412,6 +416,63 @@ static struct val *index_of_max(struct pl *pl, struct val *a, struct val *w, int
 	return lin;
 }
 
+enum { MANY_TERMS = 16 /* of a window, and of a stage of one */, FROM_TERMS = 1 << 24 /* of all windows */ };
+
+/* The stage of dimension e: dimensions from the last one on, as many as have MANY_TERMS together. */
+static int stage_from(const int64_t *k, int e)
+{
+	int64_t terms = k[e];
+
+	while (e > 0 && terms * k[e - 1] <= MANY_TERMS)
+		terms *= k[--e];
+	return e;
+}
+
+/* Does it pay on cuda to take maxima of large windows along one dimension after the other, with results stored in
+ * between?  Where windows overlap, these are far fewer than the elements of all windows: half as many, counting what is
+ * stored in between as four of them. */
+static int goes_by_stages(const struct pl *pl, const struct gnode *n, const struct val *a, int nd, const int64_t *k)
+{
+	double out = (double)pl_numel_now(a), terms = 1, staged = 0;
+	int first = a->rank - nd;
+
+	if (pl->target != WW_TARGET_CUDA || n->n_out > 1 || a->last)
+		return 0;
+	for (int e = nd - 1, from; e >= 0; e = from - 1) {
+		double stage = 1;
+
+		for (from = stage_from(k, e); e >= from; e--) {
+			out *= (double)n->meta[0].size[first + e] / (double)ix_num(a->size[first + e]);
+			stage *= (double)k[e];
+		}
+		terms *= stage;
+		staged += out * (stage + (from ? 4 : 0));
+	}
+	return terms > MANY_TERMS && terms * out >= FROM_TERMS && 2 * staged <= terms * out;
+}
+
+/* Maxima of maxima. */
+static struct val *max_by_stages(struct pl *pl, struct gnode *n, struct val *a, int nd, const int64_t *k,
+	const int64_t *s, const int64_t *p, const int64_t *dil)
+{
+	for (int e = nd - 1, from; e >= 0; e = from - 1) {
+		int64_t ks[3] = { 1, 1, 1 }, ss[3] = { 1, 1, 1 }, ps[3] = { 0 }, ds[3] = { 1, 1, 1 };
+		struct val *w;
+
+		for (from = stage_from(k, e); e >= from; e--) {
+			ks[e] = k[e];
+			ss[e] = s[e];
+			ps[e] = p[e];
+			ds[e] = dil[e];
+		}
+		w = windows(pl, n, a, nd, ks, ss, ps, ds, -INFINITY);
+		a = pl_reduce(pl, RED_MAX, w, last_dims(w->rank, w->rank - a->rank), 0);
+		if (from)
+			pl_make_root(pl, a);
+	}
+	return a;
+}
+
 static void max_pool(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_need_val(pl, n, 0, "self"), *w;
@@ -427,8 +488,12 @@ static void max_pool(struct pl *pl, struct gnode *n)
 	if (!pl_is_float(a->dt))
 		pl_cannot(pl, n, "its operand is an integer tensor");
 	a = pl_follow_last(pl, n, a);
+	if (goes_by_stages(pl, n, a, nd, k)) {
+		done(n, max_by_stages(pl, n, a, nd, k, s, p, dil));
+		return;
+	}
 	w = windows(pl, n, a, nd, k, s, p, dil, -INFINITY);
-	n->out[0] = pl_reduce(pl, RED_MAX, w, last_dims(w->rank, nd), 0);
+	n->out[0] = pl_reduce(pl, RED_MAX, w, last_dims(w->rank, w->rank - a->rank), 0);
 	if (n->n_out > 1)
 		n->out[1] = index_of_max(pl, a, w, nd, k, s, p, dil);
 }
@@ -455,7 +520,7 @@ static void avg_pool(struct pl *pl, struct gnode *n)
 		s[d] = s[d] < 0 ? k[d] : s[d];
 	a = pl_follow_last(pl, n, a);
 	w = windows(pl, n, a, nd, k, s, p, dil, 0);
-	y = pl_reduce(pl, RED_SUM, w, last_dims(w->rank, nd), 0);
+	y = pl_reduce(pl, RED_SUM, w, last_dims(w->rank, w->rank - a->rank), 0);
 	for (int d = 0; d < nd; d++) {
 		int64_t last = (ix_num(y->size[first + d]) - 1) * s[d] - p[d] + k[d], in = ix_num(a->size[first + d]);
 
@@ -518,7 +583,7 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 		w = windows(pl, n, a, nd, k, k, p, dil, is_max ? -INFINITY : 0);
 		if (n->n_out > 1)
 			n->out[1] = index_of_max(pl, a, w, nd, k, k, p, dil);
-		y = pl_reduce(pl, is_max ? RED_MAX : RED_SUM, w, last_dims(w->rank, nd), 0);
+		y = pl_reduce(pl, is_max ? RED_MAX : RED_SUM, w, last_dims(w->rank, w->rank - a->rank), 0);
 		for (int d = 0; d < nd; d++)
 			area_ *= (double)k[d];
 		done(n, is_max ? y : averaged(pl, y, area_));
@@ -542,7 +607,7 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 		area = area ? pl_op2(pl, OP_MUL, area, len) : len;
 	}
 	w = pl_view_if(pl, a, a->rank + nd, size, map, cond, is_max ? -INFINITY : 0);
-	y = pl_reduce(pl, is_max ? RED_MAX : RED_SUM, w, last_dims(w->rank, nd), 0);
+	y = pl_reduce(pl, is_max ? RED_MAX : RED_SUM, w, last_dims(w->rank, w->rank - a->rank), 0);
 	done(n, is_max ? y : pl_op2(pl, OP_DIV, y, pl_cast(pl, area, y->dt)));
 }
 

@@ -717,6 +717,54 @@ static struct etext masked(struct expr *e, struct val *v, const struct ix *cond,
 	return t;
 }
 
+enum { CLAMPED_LOADS = 2 /* of an element of a window, up to which it is loaded whatever its condition */ };
+
+/* Inside a window on cuda: is v a load or two along the lane, with what is made of them?  Then it costs less than a
+ * branch for each element, and what neighbouring lanes load is the same to the compiler. */
+static int is_clamped(struct expr *e, struct val *v, const struct ix *const *sub)
+{
+	struct walk w;
+	int loads = 0;
+
+	if (e->pl->target != WW_TARGET_CUDA || !e->walks)
+		return 0;
+	pl_walk_init(&w, e->pl, e->self);
+	pl_walk(&w, v->arg[0], sub);
+	for (struct leaf *l = w.first; l; l = l->next) {
+		if ((l->kind != LEAF_LOAD && l->kind != LEAF_INDEX) || ix_looks_up(l->off))
+			return 0;
+		loads += l->kind == LEAF_LOAD && pl_has_lane(e, l->off);
+	}
+	return loads > 0 && loads <= CLAMPED_LOADS;
+}
+
+/* The element that is next to v's argument at sub and within it, where the condition does not hold. */
+static struct etext clamped(
+	struct expr *e, struct val *v, const struct ix *cond, const struct ix *const *sub, int level)
+{
+	const struct ix *in[PL_MAX_RANK], *size;
+	struct etext t = { NULL, 0, level }, x;
+	int64_t lo, hi;
+
+	for (int d = 0; d < v->arg[0]->rank; d++) {
+		const char *at;
+
+		in[d] = sub[d];
+		size = v->arg[0]->size[d];
+		if (ix_range(sub[d], &lo, &hi) && lo >= 0 && hi < ix_num(size))
+			continue;
+		at = temp(e);
+		emit(e, level, "const ix_t %s = pl_within(%s, %s);", at, ix_text(e->pl, sub[d]), ix_text(e->pl, size));
+		in[d] = ix_temp(e->pl, at);
+		((struct ix_atom *)(uintptr_t)in[d]->m[0].atom[0])->value = level;
+	}
+	x = pl_expr(e, v->arg[0], in);
+	t.t = temp(e);
+	emit(e, level, "const %s %s = (%s ? %s : %s);", pl_acc_type(v->dt), t.t, pl_cond_text(e->pl, cond), x.t,
+		pl_literal(e->pl, v->dt, v->fill, (int64_t)v->fill));
+	return t;
+}
+
 /* A view that reads its argument only where a condition holds. */
 static struct etext guarded(struct expr *e, struct val *v, const struct ix *const *idx, const struct ix *const *sub)
 {
@@ -732,6 +780,8 @@ static struct etext guarded(struct expr *e, struct val *v, const struct ix *cons
 	level = at_level(e, max_level(e, idx, v->rank, level_of(e, cond)));
 	if (e->vec && pl_has_lane(e, cond))
 		return masked(e, v, cond, sub, level);
+	if (is_clamped(e, v, sub))
+		return clamped(e, v, cond, sub, level);
 	for (int d = 0; d < v->arg[0]->rank && e->vec; d++)
 		vec |= pl_has_lane(e, sub[d]);
 	t.t = temp(e);
@@ -862,6 +912,8 @@ static struct etext reduction(struct expr *e, struct val *v, const struct ix *co
 		sub[d] = x;
 		if (e->vec && pl_unrolls(a->size[d]))
 			emit(e, level, "WW_UNROLL(8)");
+		if (e->cuda_vec && pl_unrolls(a->size[d]))
+			emit(e, level, "#pragma unroll");
 		emit(e, level, "for (ix_t %s = 0; %s < %s; %s++) {", ix_text(e->pl, x), ix_text(e->pl, x),
 			ix_text(e->pl, a->size[d]), ix_text(e->pl, x));
 		e->scope++;

@@ -136,6 +136,37 @@ static int inlined_on_cpu(const struct pl *pl, const struct val *r, double n, do
 	return r->passes <= 1 && times <= rows && !(n > 8 && pl_is_innermost(pl, r->arg[0], r->arg[0]->rank - 1));
 }
 
+enum { LARGE_WINDOW = 16 /* elements, beyond which a thread would wait for too many loads in turn */ };
+
+/* cuda: do windows of neighbouring results overlap along memory, and lie at most two elements apart?  Then a thread
+ * that does several results shares loads among them. */
+static int overlaps(struct pl *pl, const struct val *r)
+{
+	const struct ix *idx[PL_MAX_RANK], *coef, *rest;
+	struct val *a = r->arg[0];
+	struct walk w;
+	int n_var = pl->n_var, found = 0, all = 1;
+	int64_t lane, step;
+
+	if (pl->target != WW_TARGET_CUDA || !r->rank || a->rank == r->rank || ix_num(r->size[r->rank - 1]) % 4)
+		return 0;
+	pl_own_vars(pl, a, idx);
+	pl_walk_init(&w, pl, NULL);
+	pl_walk(&w, a, idx);
+	for (struct leaf *l = w.first; l && all; l = l->next) {
+		const struct ix_atom *x = ix_as_var(idx[r->rank - 1]), *k = ix_as_var(idx[a->rank - 1]);
+
+		if (l->kind == LEAF_INDEX || (l->kind == LEAF_LOAD && x && k && !ix_has(l->off, x) && !ix_has(l->off, k)))
+			continue;
+		all = l->kind == LEAF_LOAD && x && k && ix_affine(pl, l->off, x, &coef, &rest) && ix_is_const(coef, &lane) &&
+			lane >= 1 && lane <= 2 && ix_affine(pl, rest, k, &coef, &rest) && ix_is_const(coef, &step) && step >= 1 &&
+			lane < step * ix_num(a->size[a->rank - 1]);
+		found = all;
+	}
+	pl->n_var = n_var; /* no text has these variables */
+	return found;
+}
+
 /* A small window with few points is done inside the expression of `reader`, unless that does it so much oftener than
  * there are results that a kernel which stores them (each part read once, a result written, and read where it is
  * needed) does half the work or less.  On cuda a thread that adds up what lies along memory reads a line of its own for
@@ -150,13 +181,15 @@ static int inline_red(
 		n *= (double)ix_num(r->arg[0]->size[d]);
 	if (pl->target == WW_TARGET_CPU)
 		return r->red < RED_ARGMAX && n <= 64 && inlined_on_cpu(pl, r, n, rows, times);
-	if (pl->target == WW_TARGET_CUDA && n > 16 && (double)pl_numel_now(reader) < 1024.0 * pl->dev.sm_count)
+	if (pl->target == WW_TARGET_CUDA && n > LARGE_WINDOW && (double)pl_numel_now(reader) < 1024.0 * pl->dev.sm_count)
 		return 0; /* so few threads, of four elements, wait for each load in turn; a launch costs 2 to 4 us on an H200
 		           */
-	if (pl->target == WW_TARGET_CUDA && n > 8 && rows * n > 1 << 20 && pl_most_along(pl, a, a->rank - 1))
+	if (pl->target == WW_TARGET_CUDA && n > 8 && rows * n > 1 << 20 && pl_most_along(pl, a, a->rank - 1) &&
+		!overlaps(pl, r))
 		return 0;
 	times *= (double)ww_max(1, r->passes); /* a softmax of windows needs each of them three times */
-	return r->red < RED_ARGMAX && n <= 64 && times * n <= 2 * (rows * (n + 1) + times) + (1 << 20);
+	return r->red < RED_ARGMAX && n <= 64 &&
+		times * n <= (r->passes > 2 ? 1.5 : 2) * (rows * (n + 1) + times) + (1 << 20);
 }
 
 static const char OTHER_ROWS[] = "its reader's rows are not those of the reduction";
@@ -771,6 +804,42 @@ static int all_inline(struct pl *pl, struct val *v)
 	return 1;
 }
 
+/* Has v, large enough for threads of several elements, windows r of its own whose neighbours share loads? */
+static int shares_loads(struct pl *pl, const struct val *v, const struct val *r)
+{
+	return is_window(r, v) && v->rank == r->rank && pl_numel_now(v) >= 1024 * (int64_t)pl->dev.sm_count &&
+		r->red < RED_ARGMAX && overlaps(pl, r);
+}
+
+/* Row kernel k of v becomes a pointwise one, which does all reductions on the spot. */
+static void as_points(struct pl *pl, struct kern *k, struct val *v, const struct ix **idx)
+{
+	const struct ix *src[PL_MAX_RANK];
+
+	k->n_red = k->n_stage = k->n_ocol = 0;
+	pl_own_vars(pl, v, idx);
+	memcpy(src, idx, sizeof(src));
+	if (v->kind == V_RED)
+		plain_red(pl, v, v, src);
+	point_space(pl, k, v, idx);
+	memcpy(k->out_idx[0], idx, (size_t)v->rank * sizeof(*idx));
+}
+
+/* Is v a window, or does it need some, whose reduction belongs where its elements are? */
+static int suits_points(struct pl *pl, struct kern *k, struct val *v, const struct leaf *l)
+{
+	const struct ix *src[PL_MAX_RANK];
+
+	if (pl->target != WW_TARGET_CUDA || k->kind != K_ROW)
+		return 0;
+	if (l)
+		return (lies_across(pl, k, v) || shares_loads(pl, v, l->val)) && all_inline(pl, v);
+	if (v->kind != V_RED || !shares_loads(pl, v, v) || ix_num(pl_extent(pl, k->col, k->n_col)) > LARGE_WINDOW)
+		return 0;
+	pl_own_vars(pl, v, src);
+	return plain_red(pl, v, v, src);
+}
+
 /* The rows of a result that PyTorch stores in another order (of a transposition) go by its memory. */
 static void order_as_stored(struct pl *pl, struct kern *k)
 {
@@ -826,15 +895,11 @@ static void row_kernel(struct pl *pl, struct val *v)
 	k->out[0] = v;
 	k->n_out = 1;
 	memcpy(k->out_idx[0], idx, (size_t)v->rank * sizeof(*idx));
-	if (k->kind == K_ROW && l && lies_across(pl, k, v) && all_inline(pl, v)) {
-		k->n_red = k->n_stage = k->n_ocol = 0;
-		pl_own_vars(pl, v, idx);
-		point_space(pl, k, v, idx);
-		memcpy(k->out_idx[0], idx, (size_t)v->rank * sizeof(*idx));
-	}
+	if (suits_points(pl, k, v, l))
+		as_points(pl, k, v, idx);
 	if (pl->target == WW_TARGET_CPU && k->kind == K_POINT)
 		pl_unroll(pl, k);
-	if (pl->target == WW_TARGET_CPU)
+	if (pl->target == WW_TARGET_CPU || k->kind == K_POINT)
 		order_as_stored(pl, k);
 	pl_merge_axes(pl, k);
 	if (k->kind == K_POINT)

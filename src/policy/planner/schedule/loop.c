@@ -496,6 +496,16 @@ static int is_short(const struct pl *pl, const struct kern *k)
 
 static int or_else(int knob, int value) { return knob ? knob : value; }
 
+/* cuda: does a block of a pointwise kernel stay in its row?  Where what no column changes is read once so, in rows of
+ * many vectors; and where elements are done one by one, each of which would find its row anew. */
+static int stays_in_row(struct pl *pl, struct kern *k)
+{
+	int64_t length = ix_num(k->loop->len), width = pl_widest(k->loop->len, widest(k));
+
+	return width == 1 ? length >= PL_LONG_ROW / 2
+					  : length >= PL_LONG_ROW * width && pl_reads_of_rows(pl, k, k->col[0]) > 0;
+}
+
 static void loop_point(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
@@ -512,8 +522,7 @@ static void loop_point(struct pl *pl, struct kern *k)
 	l->outer = pl_extent(pl, k->row, l->n_row);
 	l->len = k->col[0]->b;
 	l->along = cuda && kn->plain ? SCALARS : COLUMNS;
-	l->by_row = cuda && !kn->plain && !l->across && pl_reads_of_rows(pl, k, k->col[0]) > 0 &&
-		ix_num(l->len) >= PL_LONG_ROW * pl_widest(l->len, widest(k));
+	l->by_row = cuda && !kn->plain && !l->across && l->n_row && stays_in_row(pl, k);
 	if (!write_loop(pl, k, "c", l->by_row ? "if (live)\n\t" : "", "")) {
 		l->along = SCALARS;
 		write_loop(pl, k, "c", "", "");
