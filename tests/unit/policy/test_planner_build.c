@@ -141,6 +141,27 @@ static void test_rows_apart(void **state)
 	json_decref(g);
 }
 
+/* One pass over long rows goes step by step; a row in each thread holds what two passes read; an expensive value that
+ * two passes need is computed once. */
+static void test_rows_in_steps(void **state)
+{
+	static const char *const want[] = { "#pragma unroll 4\n\tfor (ix_t c = (ix_t)(rank * T + lane) * V;",
+		"ix_t w0 = 0;", "ww::load(in_y + ", "a0 = (a0 + x0[j][0]);", "(x0[j][0] - v", "kept0[j][l] = v",
+		"(kept0[j][l] * v" },
+							 *const planned[] = { "t < 512 && cols", "ww_define(p, \"k1_CH\", ww_cdiv(cols, ty));" };
+	json_t *g = fixture("rows_in_steps.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cuda", &r);
+	assert_string_equal(r.why, "");
+	holds(r.device_text, want, WW_ARRAY_LEN(want));
+	holds(r.plan_text, planned, WW_ARRAY_LEN(planned));
+	assert_null(strstr(strstr(r.device_text, "ww::load(in_y + ") + 12, "in_y + "));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* Windows that overlap are done where their results are, without a branch for each element; maxima of large ones go
  * along one dimension after the other; a result that lies in another order is stored along memory, and a block stays in
  * a row of single elements. */
@@ -1442,7 +1463,7 @@ static void test_algebra(void **state)
 	static const struct {
 		const char *op, *args, *out; /* args NULL: of a fixture */
 		const char *with, *without;  /* stands in the kernels of the cuda target */
-	} want[] = { { "softmax.int", "[{\"ref\": \"x\"}, -1]", same, "(1.0f / a1)", "(v3 / a1)" },
+	} want[] = { { "softmax.int", "[{\"ref\": \"x\"}, -1]", same, "(1.0f / a1)", "(kept0[j][l] / a1)" },
 		{ "log_softmax.int", "[{\"ref\": \"x\"}, -1]", same, "(v2 + a0)", "(v2 - v3)" },
 		{ "cosine_similarity.default", "[{\"ref\": \"x\"}, {\"ref\": \"y\"}, -1]", rows, "(a0 / v6)",
 			"(x0[j][l] / v3)" },
@@ -1474,13 +1495,14 @@ static void test_algebra(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
-		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_overlapping_windows),
-		cmocka_unit_test(test_vectors_in_step), cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order),
-		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_overlapping_kernels_wait),
-		cmocka_unit_test(test_small_products), cmocka_unit_test(test_attention),
-		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions),
-		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_computed_sizes_have_names),
-		cmocka_unit_test(test_cpu_vectors), cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
+		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_rows_in_steps),
+		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
+		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
+		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
+		cmocka_unit_test(test_attention), cmocka_unit_test(test_statistics_follow_the_layout),
+		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_light_convolutions),
+		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),
+		cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),
 		cmocka_unit_test(test_states_share_work), cmocka_unit_test(test_cpu_windows),
 		cmocka_unit_test(test_wrapped_places), cmocka_unit_test(test_places_by_quotients),

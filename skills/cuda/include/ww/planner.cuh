@@ -5,7 +5,8 @@
  * share a row in one of three ways: T adjacent threads (pl_across), TY warps of TX adjacent rows each (pl_down), and CL
  * blocks of a cluster after pl_across (pl_cluster).  Every thread of the row gets the result.  `room` is shared memory
  * that the next call may overwrite: a call that writes to it begins with a barrier.  The _arg forms carry the index of
- * the extremum: the smallest index of equal elements, and NaN before all numbers, as in PyTorch.
+ * the extremum: the smallest index of equal elements, and NaN before all numbers, as in PyTorch.  W is the index's type:
+ * ix_t, since 64 bits take two registers, and two instructions to compare.
  *
  * Macro of the plan: IX64_, 1 where an offset needs 64 bits. */
 #ifndef WW_PLANNER_CUH
@@ -44,7 +45,7 @@ template <int OP, class F> PL_FN F pl_comb(F a, F b)
 }
 
 /* Take (value b, index v) if it comes before (a, w). */
-template <int OP, class F> PL_FN void pl_take(F &a, long long &w, F b, long long v)
+template <int OP, class F, class W> PL_FN void pl_take(F &a, W &w, F b, W v)
 {
 	const bool better = b != b ? (a == a || v < w) : a == a && (OP == PL_MAX ? b > a : b < a);
 
@@ -75,29 +76,36 @@ template <int OP, int T, class F> PL_FN F pl_across(F v, double *room)
 	return v;
 }
 
-template <int OP, int T, class F> PL_FN void pl_across_arg(F &a, long long &w, double *room)
+template <int OP, int T, class F, class W> PL_FN void pl_across_arg(F &a, W &w, double *room)
 {
 	F *box = (F *)room;
-	long long *wbox = (long long *)(room + 32);
+	W *wbox = (W *)(room + 32);
 
 #pragma unroll
 	for (int d = (T < 32 ? T : 32) / 2; d > 0; d /= 2) {
 		const F b = __shfl_xor_sync(0xffffffffu, a, d);
-		const long long v = __shfl_xor_sync(0xffffffffu, w, d);
+		const W v = __shfl_xor_sync(0xffffffffu, w, d);
 
 		pl_take<OP>(a, w, b, v);
 	}
 	if (T > 32) {
+		const int i = threadIdx.x % (T / 32 ? T / 32 : 1);
+
 		__syncthreads();
 		if (threadIdx.x % 32 == 0) {
 			box[threadIdx.x / 32] = a;
 			wbox[threadIdx.x / 32] = w;
 		}
 		__syncthreads();
-		a = box[0];
-		w = wbox[0];
-		for (int i = 1; i < T / 32; i++)
-			pl_take<OP>(a, w, box[i], wbox[i]);
+		a = box[i];
+		w = wbox[i];
+#pragma unroll
+		for (int d = T / 64; d > 0; d /= 2) {
+			const F b = __shfl_xor_sync(0xffffffffu, a, d);
+			const W v = __shfl_xor_sync(0xffffffffu, w, d);
+
+			pl_take<OP>(a, w, b, v);
+		}
 	}
 }
 
@@ -117,10 +125,10 @@ template <int OP, int TX, int TY, class F> PL_FN F pl_down(F v, double *room)
 	return v;
 }
 
-template <int OP, int TX, int TY, class F> PL_FN void pl_down_arg(F &a, long long &w, double *room)
+template <int OP, int TX, int TY, class F, class W> PL_FN void pl_down_arg(F &a, W &w, double *room)
 {
 	F *box = (F *)room;
-	long long *wbox = (long long *)(room + TX * TY);
+	W *wbox = (W *)(room + TX * TY);
 
 	if (TY > 1) {
 		__syncthreads();

@@ -7,7 +7,8 @@
  * in registers its vectors of every input that a reduction reads, so that later stages and the final pass do not load
  * them again.  Longer rows are loaded once a stage, from L2 after the first time.
  *
- * Rows that are adjacent in memory: each thread has a row, and a warp has TX adjacent rows; TY warps share the columns.
+ * Rows that are adjacent in memory: each thread has a row, and a warp has TX adjacent rows; TY warps share the columns,
+ * and hold them in registers where several passes read them and they are few enough.
  *
  * The arithmetic is a loop over the V lanes that the compiler unrolls; only loads and stores know about vectors. */
 #include "policy/planner/print/print.h"
@@ -129,7 +130,7 @@ static void open_sum(struct pl *pl, const struct kern *k, int i, struct ww_str *
 
 	ww_str_addf(s, "%s a%d = %s;\n", pl_acc_type(r->arg[0]->dt), i, pl_ident(pl, r->red, r->arg[0]->dt));
 	if (r->red >= RED_ARGMAX)
-		ww_str_addf(s, "long long w%d = 0;\n", i);
+		ww_str_addf(s, "ix_t w%d = 0;\n", i);
 }
 
 static void add_column(struct pl *pl, struct kern *k, int i, struct ww_str *s)
@@ -139,8 +140,8 @@ static void add_column(struct pl *pl, struct kern *k, int i, struct ww_str *s)
 
 	ww_str_adds(s, st->before);
 	if (r->red >= RED_ARGMAX)
-		ww_str_addf(s, "pl_take<%s>(a%d, w%d, %s, (long long)%s);\n", red_op(r->red), i, i, st->value.t,
-			pl_linear_column(pl, k));
+		ww_str_addf(
+			s, "pl_take<%s>(a%d, w%d, %s, (ix_t)%s);\n", red_op(r->red), i, i, st->value.t, pl_linear_column(pl, k));
 	else
 		ww_str_addf(s, "a%d = %s;\n", i, pl_combine(pl, r->red, r->arg[0]->dt, pl_fmt(pl, "a%d", i), st->value.t, 0));
 }
@@ -182,6 +183,14 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 			add_column(pl, k, i, &b);
 	ww_str_adds(&b, p->last);
 	ww_str_adds(s, p->row);
+	if (l->along == ROWS && l->held) {
+		ww_str_addf(s,
+			"%s#pragma unroll\nfor (int j = 0; j < CH; j++) {\nconst ix_t c = (ix_t)j * TY + ty;\n\n"
+			"if (c < cols) {\n%s%s%s}\n}\n",
+			pl_cuda_arrays(pl, p->load, p->n_load, "[CH][1]"), column_axes(pl, k, NULL),
+			pl_cuda_loads(pl, l->lane, p->load, p->n_load, l->lane->name, "[j]"), b.p);
+		return;
+	}
 	if (l->along == ROWS) {
 		ww_str_addf(s, "for (ix_t c = ty; c < cols; c += TY) {\n%s%s}\n", column_axes(pl, k, NULL), b.p);
 		return;
@@ -195,7 +204,8 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 			"const ix_t c = ((ix_t)(j * CL + rank) * T + lane) * V;\n\nif (c < cols) {\n%s}\n",
 			pl_cuda_arrays(pl, p->load, p->n_load, "[CH][V]"), one);
 	else
-		ww_str_addf(s, "for (ix_t c = (ix_t)(rank * T + lane) * V; c < cols; c += T * CL * V) {\n%s", one);
+		ww_str_addf(s, "%sfor (ix_t c = (ix_t)(rank * T + lane) * V; c < cols; c += T * CL * V) {\n%s",
+			l->once ? "#pragma unroll 4\n" : "", one);
 }
 
 static const char *row_body(struct pl *pl, struct kern *k)
@@ -217,7 +227,20 @@ static const char *row_body(struct pl *pl, struct kern *k)
 	return pl_indent(pl, s.p, 1);
 }
 
-/* A row a thread. */
+/* Text of plan.c: as many threads share a row as leave each of them half of PL_HELD registers. */
+static const char *hold_columns(struct pl *pl, const struct kern *k)
+{
+	int loads = pl_loads_held(k);
+
+	return pl_fmt(pl,
+		"\t\twhile (ty < %d && cols * %d > %d * ty) {\n\t\t\tty *= 2;\n\t\t\tif (tx > 32 && tx * ty > 256)\n"
+		"\t\t\t\ttx /= 2;\n\t\t}\n\t\tif (ww_cdiv(cols, ty) * %d > %d)\n"
+		"\t\t\tww_fail(p, \"rows are too long for registers\");\n"
+		"\t\tww_define(p, \"%s_CH\", ww_cdiv(cols, ty));\n",
+		PL_DOWN, loads, PL_HELD / 2, loads, PL_HELD, k->name);
+}
+
+/* A thread is a row. */
 static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
@@ -227,22 +250,23 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 	ww_str_adds(s,
 		pl_named(pl, k,
 			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_TX * @_TY) @(%s)\n{\n%s"
-			"\tenum { TX = @_TX, TY = @_TY };\n"
+			"\tenum { TX = @_TX, TY = @_TY%s };\n"
 			"\t__shared__ double box[TY > 1 ? TX * TY * 2 : 1];\n"
 			"\tconst int tx = threadIdx.x %% TX, ty = threadIdx.x / TX;\n"
 			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x * TX + tx;\n"
 			"\tconst bool live = at < rows;\n"
 			"\tconst ix_t row = (live ? at : rows - 1) / %s, %s = (live ? at : rows - 1) %% %s;\n\n\t(void)box;\n",
-			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), rows, cols, width, l->lane->name, width));
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), l->held ? pl_fmt(pl, ", CH = %s_CH", k->name) : "",
+			rows, cols, width, l->lane->name, width));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
 	ww_str_addf(s, "%s}\n\n", row_body(pl, k));
 	k->launch = pl_named(pl, k,
 		"\t{\n\t\tconst long long rows = %s, cols = %s;\n\t\tint tx = 256, ty = 1;\n\n"
 		"\t\twhile (ty < 16 && cols >= 16 * ty && rows * ty < 2048LL * ww_device(p)->sm_count) {\n"
 		"\t\t\tty *= 2;\n\t\t\tif (tx > 32 && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
-		"\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n"
+		"%s\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n"
 		"\t\tww_launch(p, \"@\", ww_cdiv(rows, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
-		rows, cols, pl_plan_args(pl, k, "\t\t"));
+		rows, cols, l->held ? hold_columns(pl, k) : "", pl_plan_args(pl, k, "\t\t"));
 }
 
 static int add_work(void *ctx, struct val *v, const struct ix *const *idx)
@@ -315,7 +339,7 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 		l->cluster ? "\tif (CL > 1)\n\t\tww::cluster_sync();	/* the others may still read cbox */\n" : "");
 	k->launch = pl_named(pl, k,
 		"\t{\n%s\t\tconst long long rows = %s, cols = %s;\n\t\tlong long t = %d, cl = 1;\n\n%s"
-		"\t\twhile (t < 1024 && cols > t * cl * %d)\n\t\t\tt *= 2;\n\t\twhile (t > 1 && t / 2 * v >= cols)\n"
+		"\t\twhile (t < %d && cols > t * cl * %d)\n\t\t\tt *= 2;\n\t\twhile (t > 1 && t / 2 * v >= cols)\n"
 		"\t\t\tt /= 2;\n"
 		"%s\t\tif (t > 32 && rows * t < 64LL * ww_device(p)->sm_count)\n\t\t\twhile (t < 1024 && t * cl * v < cols)\n"
 		"\t\t\t\tt *= 2;\n"
@@ -325,8 +349,8 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\tww_launch(p, \"@\", ww_cdiv(rows, r) * cl, 1, 1, t * r, 1, 1);\n\t\tif (cl > 1)\n"
 		"\t\t\tww_cluster(p, (int)cl, 1, 1);\n%s\t}\n",
 		pick_v(pl, k), rows, cols, l->threads ? l->threads : 32,
-		l->cluster ? "\t\twhile (cl < 8 && cols > 16384 * cl)\n\t\t\tcl *= 2;\n" : "", l->threads ? 64 : 16,
-		fewer_threads(pl, k),
+		l->cluster ? "\t\twhile (cl < 8 && cols > 16384 * cl)\n\t\t\tcl *= 2;\n" : "", l->once ? 512 : 1024,
+		l->threads ? 64 : 16, fewer_threads(pl, k),
 		l->held ? "\t\tif (ch * v > 64)\n\t\t\tww_fail(p, \"rows are too long for registers\");\n" : "",
 		pl_plan_args(pl, k, "\t\t"));
 }

@@ -494,7 +494,7 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 		return m->text;
 	pl_kern_arg(pl, e->k, b);
 	t.level = at_level(e, level_of(e, off));
-	if (e->cuda_vec && (!e->scope || is_loaded_ahead(e, off)) &&
+	if (e->cuda_vec && (!e->down || t.level == 2) && (!e->scope || is_loaded_ahead(e, off)) &&
 		(b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16 || b->dt == WW_BOOL) &&
 		(pl_has_lane(e, off) ? ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1)
 							 : is_functor(e) && !e->scope && (rest = off)) &&

@@ -37,6 +37,7 @@ struct expr {
 	int by_lane;      /* cpu: scalars, inside a loop over the lanes of a vector */
 	const char *mask; /* cpu: name of the mask of lanes for which the enclosing condition holds; NULL: all */
 	int cuda_vec;     /* cuda: unit-stride loads along `lane` are collected in vload[] */
+	int down;         /* cuda: a thread is a row; of these loads only those that change with the column */
 	const struct ix_atom *lane;
 	struct ww_str *block[3]; /* 1: row level, 2: inside the column loop */
 	struct ememo *bucket[128];

@@ -6,7 +6,10 @@
  * kept: the row is in the cache after its first pass anyway.
  *
  * Of nested values the outermost that a later pass needs at the same index is kept.  Rows that would not stay in L2
- * keep nothing. */
+ * keep nothing.
+ *
+ * On cuda what is loaded stays in registers, and a kept value takes as many; where nothing else needs its operands, it
+ * takes theirs. */
 #include "policy/planner/schedule/schedule.h"
 
 enum { WORTH = 10, STREAM_COST = 5, STREAM_BYTES = 1 << 20, ROOM_BYTES = 256 << 10 };
@@ -17,6 +20,7 @@ struct search_keep {
 	const struct ix_atom *lane;
 	struct pl_cached *kept;
 	int n, max, stage, cost;
+	const struct walk *walk; /* that calls consider() */
 };
 
 static int cached_is(const struct pl_cached *a, const struct val *v, const struct ix *const *idx)
@@ -68,7 +72,7 @@ static int cost(struct search_keep *s, struct val *v, const struct ix *const *id
 	w.stop = add_cost;
 	w.stop_ctx = s;
 	pl_walk(&w, v, idx);
-	for (struct leaf *l = w.first; l; l = l->next)
+	for (struct leaf *l = w.first; l && s->pl->target == WW_TARGET_CPU; l = l->next)
 		if (l->kind == LEAF_LOAD && ix_has(l->off, s->lane) &&
 			pl_numel_now(l->val) * pl_itemsize(l->val->dt) >= STREAM_BYTES)
 			s->cost += STREAM_COST;
@@ -114,8 +118,8 @@ static int consider(void *ctx, struct val *v, const struct ix *const *idx)
 
 	if (find_cached(s, v, idx))
 		return 1;
-	if (s->n >= s->max || v->kind != V_OP || !(v->dt == WW_F32 || v->dt == WW_F16 || v->dt == WW_BF16) ||
-		!along(s, v, idx) || cost(s, v, idx) < WORTH)
+	if (s->n >= s->max || s->walk->guards /* not there for each column */ || v->kind != V_OP ||
+		!(v->dt == WW_F32 || v->dt == WW_F16 || v->dt == WW_BF16) || !along(s, v, idx) || cost(s, v, idx) < WORTH)
 		return 0;
 	*at = (struct pl_cached){ .val = v, .stage = s->stage };
 	for (int d = 0; d < v->rank; d++)
@@ -126,12 +130,14 @@ static int consider(void *ctx, struct val *v, const struct ix *const *idx)
 	return 1;
 }
 
-int pl_cpu_keep(struct pl *pl, struct kern *k, const struct ix_atom *lane, struct pl_cached *kept, int max)
+int pl_keep(struct pl *pl, struct kern *k, const struct ix_atom *lane, struct pl_cached *kept, int max)
 {
 	struct search_keep s = { .pl = pl, .k = k, .lane = lane, .kept = kept };
 	const struct ix *idx[PL_MAX_RANK];
 
-	s.max = (int)ww_min(max, ROOM_BYTES / (4 * ww_max(1, ix_num(pl_extent(pl, k->col, k->n_col)))));
+	s.max = max;
+	if (pl->target == WW_TARGET_CPU)
+		s.max = (int)ww_min(max, ROOM_BYTES / (4 * ww_max(1, ix_num(pl_extent(pl, k->col, k->n_col)))));
 	for (s.stage = 0; s.stage < k->n_stage; s.stage++)
 		for (int i = 0; i < k->n_red; i++) {
 			struct walk w;
@@ -142,6 +148,7 @@ int pl_cpu_keep(struct pl *pl, struct kern *k, const struct ix_atom *lane, struc
 			pl_walk_init(&w, pl, NULL);
 			w.stop = consider;
 			w.stop_ctx = &s;
+			s.walk = &w;
 			pl_walk(&w, k->red[i]->arg[0], idx);
 		}
 	return s.n;

@@ -32,7 +32,7 @@ struct pass {
 	int n_load;
 };
 
-/* A value that a pass leaves in the thread's scratch for later ones (cpu). */
+/* A value that a pass leaves in the thread's scratch (cpu) or registers (cuda) for later ones. */
 struct pl_cached {
 	struct val *val;
 	const struct ix *idx[PL_MAX_RANK];
@@ -63,6 +63,7 @@ struct loop {
 	int threads, vec;  /* cuda: of a block (rows: least for one row); elements of a vector, at most */
 	const char *terms; /* cuda: "| a | b": what must be multiples of the vector's elements */
 	int held, cluster; /* cuda, rows: vectors stay in registers between passes; several blocks may share a row */
+	int once;          /* cuda, rows: one pass, in blocks that go along their row step by step */
 	enum skeleton skeleton;
 	const char *eps; /* of a norm's skeleton: a literal; NULL: none */
 	/* Anchors: */
@@ -85,6 +86,11 @@ int pl_share_kernel(struct pl *pl, struct kern *k);
 const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int n);
 
 /* ---- loop.c: pointwise and row kernels */
+/* cuda: elements of a row, from which on one pass goes step by step; registers that hold loads; threads that share a
+ * row whose neighbours lie along memory. */
+enum { PL_STREAMED = 4096, PL_HELD = 64, PL_DOWN = 16 };
+/* cuda: vectors that the passes of a row kernel hold for later ones. */
+int pl_loads_held(const struct kern *k);
 /* The linear number of a row kernel's current column, as text. */
 const char *pl_linear_column(struct pl *pl, struct kern *k);
 /* cpu: do stores along the lane go around the caches?  Not those of pointwise kernels with rows of few vectors that are
@@ -96,7 +102,7 @@ void pl_red_element(const struct kern *k, int i, const struct ix **idx);
 /* Do the outputs of a row kernel depend on its columns? */
 int pl_stores_per_column(const struct kern *k);
 /* keep.c: values that a row kernel computes in one pass and leaves for later ones; at most `max`, returns how many. */
-int pl_cpu_keep(struct pl *pl, struct kern *k, const struct ix_atom *lane, struct pl_cached *kept, int max);
+int pl_keep(struct pl *pl, struct kern *k, const struct ix_atom *lane, struct pl_cached *kept, int max);
 /* skeleton.c: 1 where a skeleton of the cookbook computes kernel k. */
 int pl_find_skeleton(struct pl *pl, struct kern *k);
 

@@ -137,7 +137,7 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 		e->self = v;
 		t = pl_expr(e, v, k->out_idx[o]);
 		pl_kern_arg(pl, k, b);
-		if (e->cuda_vec && (b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16 || b->dt == WW_BOOL) &&
+		if (e->cuda_vec && !e->down && (b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16 || b->dt == WW_BOOL) &&
 			pl_has_lane(e, off) && ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1) &&
 			!ix_has(rest, e->lane)) {
 			*decl = pl_fmt(pl, "%sfloat o%d[V];\n", *decl, o);
