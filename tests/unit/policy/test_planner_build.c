@@ -142,7 +142,8 @@ static void test_rows_apart(void **state)
 }
 
 /* One pass over long rows goes step by step; a row in each thread holds what two passes read; an expensive value that
- * two passes need is computed once. */
+ * two passes need is computed once; a norm along another axis than memory has a thread for each row, and a loop that
+ * asks for several columns at once. */
 static void test_rows_in_steps(void **state)
 {
 	static const char *const want[] = { "#pragma unroll 4\n\tfor (ix_t c = (ix_t)(rank * T + lane) * V;",
@@ -158,6 +159,8 @@ static void test_rows_in_steps(void **state)
 	holds(r.device_text, want, WW_ARRAY_LEN(want));
 	holds(r.plan_text, planned, WW_ARRAY_LEN(planned));
 	assert_null(strstr(strstr(r.device_text, "ww::load(in_y + ") + 12, "in_y + "));
+	assert_non_null(
+		strstr(strstr(r.device_text, "/* rows: linalg_vector_norm */"), "#pragma unroll 4\n\tfor (ix_t c = ty;"));
 	ww_pl_result_release(&r);
 	json_decref(g);
 }

@@ -428,7 +428,7 @@ static int stage_from(const int64_t *k, int e)
 	return e;
 }
 
-/* Does it pay on cuda to take maxima of large windows along one dimension after the other, with results stored in
+/* Does it pay on cuda to reduce large windows along one dimension after the other, with results stored in
  * between?  Where windows overlap, these are far fewer than the elements of all windows: half as many, counting what is
  * stored in between as four of them. */
 static int goes_by_stages(const struct pl *pl, const struct gnode *n, const struct val *a, int nd, const int64_t *k)
@@ -451,8 +451,8 @@ static int goes_by_stages(const struct pl *pl, const struct gnode *n, const stru
 	return terms > MANY_TERMS && terms * out >= FROM_TERMS && 2 * staged <= terms * out;
 }
 
-/* Maxima of maxima. */
-static struct val *max_by_stages(struct pl *pl, struct gnode *n, struct val *a, int nd, const int64_t *k,
+/* Maxima of maxima, or sums of sums. */
+static struct val *by_stages(struct pl *pl, struct gnode *n, enum pl_red red, struct val *a, int nd, const int64_t *k,
 	const int64_t *s, const int64_t *p, const int64_t *dil)
 {
 	for (int e = nd - 1, from; e >= 0; e = from - 1) {
@@ -465,10 +465,12 @@ static struct val *max_by_stages(struct pl *pl, struct gnode *n, struct val *a, 
 			ps[e] = p[e];
 			ds[e] = dil[e];
 		}
-		w = windows(pl, n, a, nd, ks, ss, ps, ds, -INFINITY);
-		a = pl_reduce(pl, RED_MAX, w, last_dims(w->rank, w->rank - a->rank), 0);
-		if (from)
+		w = windows(pl, n, a, nd, ks, ss, ps, ds, red == RED_MAX ? -INFINITY : 0);
+		a = pl_reduce(pl, red, w, last_dims(w->rank, w->rank - a->rank), 0);
+		if (from && red == RED_MAX)
 			pl_make_root(pl, a);
+		else if (from)
+			pl_store_because(pl, a, "a part of windows that are summed along one dimension after the other");
 	}
 	return a;
 }
@@ -489,7 +491,7 @@ static void max_pool(struct pl *pl, struct gnode *n)
 		pl_cannot(pl, n, "its operand is an integer tensor");
 	a = pl_follow_last(pl, n, a);
 	if (goes_by_stages(pl, n, a, nd, k)) {
-		done(n, max_by_stages(pl, n, a, nd, k, s, p, dil));
+		done(n, by_stages(pl, n, RED_MAX, a, nd, k, s, p, dil));
 		return;
 	}
 	w = windows(pl, n, a, nd, k, s, p, dil, -INFINITY);
@@ -519,8 +521,12 @@ static void avg_pool(struct pl *pl, struct gnode *n)
 	for (int d = 0; d < nd; d++)
 		s[d] = s[d] < 0 ? k[d] : s[d];
 	a = pl_follow_last(pl, n, a);
-	w = windows(pl, n, a, nd, k, s, p, dil, 0);
-	y = pl_reduce(pl, RED_SUM, w, last_dims(w->rank, w->rank - a->rank), 0);
+	if (goes_by_stages(pl, n, a, nd, k)) {
+		y = by_stages(pl, n, RED_SUM, a, nd, k, s, p, dil);
+	} else {
+		w = windows(pl, n, a, nd, k, s, p, dil, 0);
+		y = pl_reduce(pl, RED_SUM, w, last_dims(w->rank, w->rank - a->rank), 0);
+	}
 	for (int d = 0; d < nd; d++) {
 		int64_t last = (ix_num(y->size[first + d]) - 1) * s[d] - p[d] + k[d], in = ix_num(a->size[first + d]);
 

@@ -172,9 +172,12 @@ static const char *column_axes(struct pl *pl, const struct kern *k, const char *
 	return s.p;
 }
 
+enum { WHOLE = 16 /* columns that a thread's loop is unrolled for: quotients of their number are known then */ };
+
 static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
+	int64_t n;
 	const char *lane = k->col[k->n_col - 1]->name, *start = pl_fmt(pl, "%s_0", lane), *sub = l->held ? "[j]" : "", *one;
 	struct ww_str b = pl_text(pl);
 
@@ -192,7 +195,8 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 		return;
 	}
 	if (l->along == ROWS) {
-		ww_str_addf(s, "for (ix_t c = ty; c < cols; c += TY) {\n%s%s}\n", column_axes(pl, k, NULL), b.p);
+		ww_str_addf(s, "#pragma unroll %d\nfor (ix_t c = ty; c < cols; c += TY) {\n%s%s}\n",
+			ix_is_const(l->len, &n) && n <= WHOLE ? (int)n : 4, column_axes(pl, k, NULL), b.p);
 		return;
 	}
 	one = pl_fmt(pl, "%s%s%s%s#pragma unroll\nfor (int l = 0; l < V; l++) {\nconst ix_t %s = %s + l;\n%s}\n%s}\n",

@@ -832,6 +832,8 @@ static int suits_points(struct pl *pl, struct kern *k, struct val *v, const stru
 
 	if (pl->target != WW_TARGET_CUDA || k->kind != K_ROW)
 		return 0;
+	if (l && shares_loads(pl, v, l->val))
+		l->val->passes = 1; /* of those for which v is stored, once */
 	if (l)
 		return (lies_across(pl, k, v) || shares_loads(pl, v, l->val)) && all_inline(pl, v);
 	if (v->kind != V_RED || !shares_loads(pl, v, v) || ix_num(pl_extent(pl, k->col, k->n_col)) > LARGE_WINDOW)

@@ -130,8 +130,14 @@ static int stored_along(struct pl *pl, const struct kern *k, const struct ix_ato
 	return 1;
 }
 
+/* Few results: one for 16 columns or more, beside which it does not count where they are stored. */
+static int stores_little(struct pl *pl, const struct kern *k)
+{
+	return !pl_stores_per_column(k) && ix_num(pl_extent(pl, k->col, k->n_col)) >= 16;
+}
+
 /* On cuda another axis of the rows becomes the last one, where what is read and what is stored both run along it (a
- * result with the channels innermost). */
+ * result with the channels innermost; a norm along another axis of an operand with the channels innermost). */
 static int memory_along_rows(struct pl *pl, struct kern *k)
 {
 	struct lines last, loads;
@@ -141,7 +147,7 @@ static int memory_along_rows(struct pl *pl, struct kern *k)
 	for (int d = 0; d < k->n_row - 1 && pl->target == WW_TARGET_CUDA; d++) {
 		const struct ix_atom *v = k->row[d];
 
-		if (stored_along(pl, k, v) && memory_along(pl, k, v, &loads)) {
+		if ((stored_along(pl, k, v) || stores_little(pl, k)) && memory_along(pl, k, v, &loads)) {
 			memmove(&k->row[d], &k->row[d + 1], (size_t)(k->n_row - 1 - d) * sizeof(*k->row));
 			k->row[k->n_row - 1] = v;
 			return 1;
