@@ -4,6 +4,10 @@
 
 #include <ww/cpu/planner.h>
 
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
 const struct kernel_entry kernel_table[] = { { NULL, NULL } };
 
 typedef double (*ref_fn)(double);
@@ -414,6 +418,58 @@ static void test_load_at(void **state)
 	free(x);
 }
 
+#if defined(WW_AVX512)
+/* Nanoseconds of the fastest of some runs of 256 loads. */
+static double time_of_loads(const float *p, ww_vm m)
+{
+	double best = 1e30;
+
+	for (int run = 0; run < 50; run++) {
+		struct timespec a, b;
+		ww_vf sum = ww_vf_zero();
+
+		clock_gettime(CLOCK_MONOTONIC, &a);
+		for (int i = 0; i < 256; i++) {
+			__asm__ volatile("" : "+r"(p));
+			sum += ww_vf_load_where(p, m);
+		}
+		__asm__ volatile("" ::"v"(sum));
+		clock_gettime(CLOCK_MONOTONIC, &b);
+		best = fmin(best, (double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec));
+	}
+	return best;
+}
+#endif
+
+/* Lanes that are not loaded may lie on a page that is not there, without an exception being suppressed each time. */
+static void test_load_where(void **state)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *map = mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	float *x = (float *)(void *)(map + page);
+
+	(void)state;
+	assert_true(map != MAP_FAILED);
+	for (int i = 0; i < 100; i++)
+		x[i] = (float)(i + 1);
+	assert_int_equal(mprotect(map, page, PROT_NONE), 0);
+	for (int first = 0; first < WW_VL; first++)
+		for (int step = 1; step < 4; step++) {
+			ww_vi on = ww_vi_set(0);
+
+			for (int i = first; i < WW_VL; i += step)
+				on[i] = -1;
+			const ww_vf v = ww_vf_load_where(x - first, ww_vi_lt(on, ww_vi_set(0)));
+
+			for (int i = 0; i < WW_VL; i++)
+				assert_true(v[i] == (on[i] ? x[i - first] : 0.0f));
+		}
+#if defined(WW_AVX512)
+	assert_true(time_of_loads(x - 8, 0xff00) < 20 * time_of_loads(x + 40, 0xff00));
+#endif
+	assert_int_equal(munmap(map, 3 * page), 0);
+}
+
 /* PyTorch's operations on one number: NaN stays, quotients and remainders round towards minus infinity. */
 static void test_planner_scalars(void **state)
 {
@@ -446,7 +502,7 @@ int main(void)
 		cmocka_unit_test(test_edges), cmocka_unit_test(test_edges_as_libm), cmocka_unit_test(test_two_arguments),
 		cmocka_unit_test(test_pow), cmocka_unit_test(test_half_precision), cmocka_unit_test(test_half_vectors),
 		cmocka_unit_test(test_gather), cmocka_unit_test(test_window), cmocka_unit_test(test_load_at),
-		cmocka_unit_test(test_planner_scalars) };
+		cmocka_unit_test(test_load_where), cmocka_unit_test(test_planner_scalars) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

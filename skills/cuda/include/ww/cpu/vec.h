@@ -310,11 +310,19 @@ WW_FN ww_vf ww_vf_gather_some(const float *p, long long stride, ww_vm m)
 			v[i] = p[i * stride];
 	return v;
 }
-/* p[0..] for the lanes of m. */
+/* p[0..] for the lanes of m.  A masked lane on a page that is not there costs hundreds of cycles (the exception is
+ * found and suppressed), and the lanes ahead of a buffer often are: so a load begins at its first lane. */
 WW_FN ww_vf ww_vf_load_where(const float *p, ww_vm m)
 {
 #if defined(WW_AVX512)
-	return (ww_vf)_mm512_maskz_loadu_ps(m, p);
+	if (m & 1)
+		return (ww_vf)_mm512_maskz_loadu_ps(m, p);
+	if (!m)
+		return ww_vf_zero();
+	const int first = __builtin_ctz(m);
+
+	return (ww_vf)_mm512_maskz_permutexvar_ps(
+		m, (__m512i)(ww_vi_iota() - ww_vi_set(first)), _mm512_maskz_loadu_ps((ww_vm)(m >> first), p + first));
 #elif defined(WW_AVX2)
 	return (ww_vf)_mm256_maskload_ps(p, (__m256i)m);
 #else
