@@ -200,9 +200,9 @@ WW_FN void ww_conv_pack(const struct ww_block *b, enum ww_operand type, void *co
 	}
 }
 
-/* c[mr][nv * WW_VL] = sum over t of a[t][mr] * slab[off[t] + ...]. */
-WW_FN void ww_conv_micro(int pairs, int mr, int nv, const float *a, const float *slab, const int *off, long long taps,
-	float *c, long long ldc)
+/* c[mr][nv * WW_VL] = sum over t of a[t * lda + ...] * slab[off[t] + ...]. */
+WW_FN void ww_conv_micro(int pairs, int mr, int nv, const float *a, long long lda, const float *slab, const int *off,
+	long long taps, float *c, long long ldc)
 {
 	ww_vf acc[32], bv[8];
 
@@ -217,7 +217,7 @@ WW_FN void ww_conv_micro(int pairs, int mr, int nv, const float *a, const float 
 			bv[v] = ww_vf_load(x + v * WW_VL, WW_VL);
 		WW_UNROLL(8)
 		for (int i = 0; i < mr; i++) {
-			const ww_vf w = ww_vf_set(a[t * mr + i]);
+			const ww_vf w = ww_vf_set(a[t * lda + i]);
 
 			WW_UNROLL(8)
 			for (int v = 0; v < nv; v++)
@@ -394,15 +394,17 @@ WW_FN long long ww_conv_offsets(const struct ww_conv_geo *g, const struct ww_con
 {
 	const long long fw = g->transposed ? g->sw : 1, pw = g->transposed ? 1 : g->sw, plane = t->sr * t->sc;
 	struct ww_conv_taps th, tw;
-	long long n = 0;
+	long long n = 0, per;
 
 	ww_conv_dim(&th, g->transposed, g->kh, g->sh, g->dh, phase / fw);
 	ww_conv_dim(&tw, g->transposed, g->kw, g->sw, g->dw, phase % fw);
-	for (long long c = 0; c < g->c * g->kd; c++)
-		for (int r = 0; r < th.count; r++)
-			for (int s = 0; s < tw.count; s++)
-				off[n++] = (int)((c * t->planes + th.plane[r] * pw + tw.plane[s]) * plane + th.shift[r] * t->sc +
-					tw.shift[s]);
+	for (int r = 0; r < th.count; r++)
+		for (int s = 0; s < tw.count; s++)
+			off[n++] = (int)((th.plane[r] * pw + tw.plane[s]) * plane + th.shift[r] * t->sc + tw.shift[s]);
+	per = n; /* the other channels' are the first one's, planes later */
+	for (long long c = 1; c < g->c * g->kd; c++)
+		for (long long i = 0; i < per; i++)
+			off[n++] = off[i] + (int)(c * t->planes * plane);
 	return n;
 }
 
@@ -452,10 +454,63 @@ WW_FN void ww_conv_emit(
 		epi(ctx, img, k, pixel + i, ww_vf_load(src + i, (int)(len - i)), (int)(len - i));
 }
 
+/* Which pixels of a tile with short rows are the output's: a bit for each, the others lie in the gaps between rows. */
+enum { WW_CONV_SHORT = 48 /* pixels of such a row */, WW_CONV_BITS = 1024 /* pixels of such a tile */ };
+struct ww_conv_gaps {
+	int known;
+	unsigned char bits[WW_CONV_BITS / 8 + 8];
+};
+WW_FN void ww_conv_find_gaps(const struct ww_conv_geo *g, const struct ww_conv_tile *t, struct ww_conv_gaps *gaps)
+{
+	const int plain = !g->transposed && t->cols == g->ow && t->sc > t->cols;
+
+	gaps->known = WW_VL == 16 && plain && t->sc <= WW_CONV_SHORT && t->rows * t->sc <= WW_CONV_BITS;
+	if (!gaps->known)
+		return;
+	for (unsigned i = 0; i < sizeof(gaps->bits); i++)
+		gaps->bits[i] = 0;
+	for (long long r = 0; r < t->rows; r++) {
+		unsigned char *at = gaps->bits + r * t->sc / 8;
+		uint64_t word;
+
+		__builtin_memcpy(&word, at, sizeof(word));
+		word |= ((1ull << t->cols) - 1) << (r * t->sc % 8);
+		__builtin_memcpy(at, &word, sizeof(word));
+	}
+}
+
+#if defined(WW_AVX512)
+/* Hands the pixels of one channel to the epilogue in whole vectors, without what lies in the gaps. */
+WW_FN void ww_conv_emit_short(const struct ww_conv_gaps *gaps, const float *res, long long npix, long long img,
+	long long k, long long pixel, ww_conv_epi_fn epi, const void *ctx)
+{
+	const __m512i lane = (__m512i)ww_vi_iota();
+	__m512 left = _mm512_setzero_ps(); /* the first `n` pixels of the next vector */
+	int n = 0;
+
+	for (long long i = 0; i < npix; i += WW_VL) {
+		const __mmask16 m = (__mmask16)(gaps->bits[i / 8] | gaps->bits[i / 8 + 1] << 8);
+		const __m512 v = _mm512_maskz_compress_ps(m, (__m512)ww_vf_load(res + i, WW_VL));
+		const int all = n + __builtin_popcount(m);
+
+		left = _mm512_mask_permutexvar_ps(
+			left, (__mmask16)(0xffff << n), _mm512_sub_epi32(lane, _mm512_set1_epi32(n)), v);
+		if (all >= WW_VL) {
+			epi(ctx, img, k, pixel, (ww_vf)left, WW_VL);
+			pixel += WW_VL;
+			left = _mm512_permutexvar_ps(_mm512_add_epi32(lane, _mm512_set1_epi32(WW_VL - n)), v);
+		}
+		n = all % WW_VL;
+	}
+	if (n)
+		epi(ctx, img, k, pixel, (ww_vf)left, n);
+}
+#endif
+
 /* The results of one panel's channels, phase by phase in res (row length npr), interleaved into rows and passed to the
  * epilogue. */
 WW_FN void ww_conv_finish(const struct ww_conv_geo *g, const struct ww_conv_tile *t, long long panel, int mr,
-	const float *res, long long npr, float *flat, ww_conv_epi_fn epi, const void *ctx)
+	const float *res, long long npr, const struct ww_conv_gaps *gaps, float *flat, ww_conv_epi_fn epi, const void *ctx)
 {
 	const long long fh = g->transposed ? g->sh : 1, fw = g->transposed ? g->sw : 1;
 	const long long uh = g->transposed ? g->ph : 0, uw = g->transposed ? g->pw : 0; /* phase coordinate = pixel + u */
@@ -472,6 +527,13 @@ WW_FN void ww_conv_finish(const struct ww_conv_geo *g, const struct ww_conv_tile
 				epi, ctx);
 			continue;
 		}
+#if defined(WW_AVX512)
+		if (gaps->known) {
+			ww_conv_emit_short(
+				gaps, res + i * npr, (t->rows - 1) * t->sc + t->cols, t->img, chan, base + y0 * g->ow, epi, ctx);
+			continue;
+		}
+#endif
 		for (long long y = y0; y < y1 && x0 < x1; y++) {
 			const long long u = y + uh - t->a0 * fh;
 			const float *row = res + (u % fh * fw * mr + i) * npr + u / fh * t->sc;
@@ -487,18 +549,25 @@ WW_FN void ww_conv_finish(const struct ww_conv_geo *g, const struct ww_conv_tile
 	}
 }
 
-/* The same for `left` pixels, which may be fewer than nv vectors. */
-WW_FN void ww_conv_pixels(int pairs, int mr, int nv, long long left, const float *a, const float *slab, const int *off,
-	long long taps, float *c, long long ldc)
+/* The same for the first of `left` pixels; how many they were.  A fourth vector behind three would be eight sums, each
+ * of which waits for itself: four vectors are done at once instead, half a panel at a time. */
+WW_FN long long ww_conv_pixels(int pairs, int mr, int nv, long long left, const float *a, const float *slab,
+	const int *off, long long taps, float *c, long long ldc)
 {
-	if (left <= WW_VL)
-		ww_conv_micro(pairs, mr, 1, a, slab, off, taps, c, ldc);
-	else if (left <= 2 * WW_VL)
-		ww_conv_micro(pairs, mr, 2, a, slab, off, taps, c, ldc);
-	else if (nv > 4 && left <= 4 * WW_VL)
-		ww_conv_micro(pairs, mr, 4, a, slab, off, taps, c, ldc);
-	else
-		ww_conv_micro(pairs, mr, nv, a, slab, off, taps, c, ldc);
+	if (left <= WW_VL) {
+		ww_conv_micro(pairs, mr, 1, a, mr, slab, off, taps, c, ldc);
+	} else if (left <= 2 * WW_VL) {
+		ww_conv_micro(pairs, mr, 2, a, mr, slab, off, taps, c, ldc);
+	} else if (nv > 4 && left <= 4 * WW_VL) {
+		ww_conv_micro(pairs, mr, 4, a, mr, slab, off, taps, c, ldc);
+	} else if (mr == 8 && nv == 3 && left > 3 * WW_VL && left <= 4 * WW_VL) {
+		ww_conv_micro(pairs, 4, 4, a, mr, slab, off, taps, c, ldc);
+		ww_conv_micro(pairs, 4, 4, a + 4, mr, slab, off, taps, c + 4 * ldc, ldc);
+		return 4 * WW_VL;
+	} else {
+		ww_conv_micro(pairs, mr, nv, a, mr, slab, off, taps, c, ldc);
+	}
+	return nv * WW_VL;
 }
 
 WW_FN void ww_conv_block(const struct ww_block *b, const struct ww_conv_geo *g, enum ww_operand type,
@@ -527,11 +596,13 @@ WW_FN void ww_conv_block(const struct ww_block *b, const struct ww_conv_geo *g, 
 
 	float *slab = b->shared, *res, *flat;
 	int *off;
+	struct ww_conv_gaps gaps;
 
 	res = slab + g->c * g->kd * t.planes * t.sr * t.sc + WW_CONV_SLACK; /* vectors may start at the last pixel */
 	flat = res + fh * fw * mr * npr;
 	off = (int *)(void *)(flat + (t.rows * fh) * (t.cols * fw) + WW_CONV_SLACK);
 	ww_conv_slab(g, type, &t, channels, x, slab, (float *)(void *)(off + all));
+	ww_conv_find_gaps(g, &t, &gaps);
 	packed += t.group * WW_CONV_KPAD(g->k) * all;
 	for (long long f = 0, first = 0; f < fh * fw; f++)
 		first += ww_conv_offsets(g, &t, f, off + first);
@@ -546,17 +617,17 @@ WW_FN void ww_conv_block(const struct ww_block *b, const struct ww_conv_geo *g, 
 			ww_conv_dim(&th, g->transposed, g->kh, g->sh, g->dh, f / fw);
 			ww_conv_dim(&tw, g->transposed, g->kw, g->sw, g->dw, f % fw);
 			taps = g->c * g->kd * th.count * tw.count;
-			for (long long i = 0; i < npix; i += nr)
+			for (long long i = 0; i < npix;)
 				if (mr == 1)
-					ww_conv_pixels(ww_in_pairs(type), 1, WW_CONV_NV1, npix - i, w + p * taps, slab + i, o, taps,
+					i += ww_conv_pixels(ww_in_pairs(type), 1, WW_CONV_NV1, npix - i, w + p * taps, slab + i, o, taps,
 						res + f * npr + i, npr);
 				else
-					ww_conv_pixels(ww_in_pairs(type), WW_MR, WW_NV, npix - i, w + p * WW_MR * taps, slab + i, o, taps,
-						res + f * WW_MR * npr + i, npr);
+					i += ww_conv_pixels(ww_in_pairs(type), WW_MR, WW_NV, npix - i, w + p * WW_MR * taps, slab + i, o,
+						taps, res + f * WW_MR * npr + i, npr);
 			o += taps;
 			w += panels * mr * taps;
 		}
-		ww_conv_finish(g, &t, p, mr, res, npr, flat, epi, ctx);
+		ww_conv_finish(g, &t, p, mr, res, npr, &gaps, flat, epi, ctx);
 	}
 }
 
