@@ -418,6 +418,33 @@ static void test_load_at(void **state)
 	free(x);
 }
 
+/* Elements of a short row by places, and 64-bit integers as places and compared. */
+static void test_lookups(void **state)
+{
+	float *x = test_floats(100, 1);
+	long long places[WW_VL];
+	float dense[WW_VL];
+
+	(void)state;
+	for (int n = 1; n <= WW_VL; n++)
+		for (int len = 1; len <= 100; len += len < 40 ? 1 : 17) {
+			for (int i = 0; i < WW_VL; i++)
+				places[i] = i < n ? (i * 37 + len) % len : 1LL << 40 | 3;
+			const ww_vi at = ww_vi_load_i64(places, n);
+			const ww_vf v = ww_vf_load_among(x, at, len, n);
+
+			ww_vf_store(dense, ww_vf_of_vm(ww_vm_eq_i64(places, len / 2, n)), WW_VL);
+			for (int i = 0; i < WW_VL; i++) {
+				assert_int_equal(at[i], i < n ? places[i] : 0);
+				assert_true(v[i] == (i < n ? x[places[i]] : 0.0f));
+				assert_true(i >= n || dense[i] == (places[i] == len / 2));
+			}
+		}
+	places[0] = 1LL << 32; /* compared in all 64 bits */
+	assert_false(ww_vm_lane(ww_vm_eq_i64(places, 0, 1), 0));
+	free(x);
+}
+
 #if defined(WW_AVX512)
 /* Nanoseconds of the fastest of some runs of 256 loads. */
 static double time_of_loads(const float *p, ww_vm m)
@@ -502,7 +529,7 @@ int main(void)
 		cmocka_unit_test(test_edges), cmocka_unit_test(test_edges_as_libm), cmocka_unit_test(test_two_arguments),
 		cmocka_unit_test(test_pow), cmocka_unit_test(test_half_precision), cmocka_unit_test(test_half_vectors),
 		cmocka_unit_test(test_gather), cmocka_unit_test(test_window), cmocka_unit_test(test_load_at),
-		cmocka_unit_test(test_load_where), cmocka_unit_test(test_planner_scalars) };
+		cmocka_unit_test(test_lookups), cmocka_unit_test(test_load_where), cmocka_unit_test(test_planner_scalars) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -434,6 +434,23 @@ static void test_places_by_quotients(void **state)
 	json_decref(g);
 }
 
+/* cpu: places that are stored integers are read as a vector, and compared as one. */
+static void test_lookups(void **state)
+{
+	json_t *g = fixture("lookups.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cpu", &r);
+	assert_true(r.ok);
+	assert_non_null(strstr(r.device_text, "ww_vi_load_i64(p_order + "));
+	assert_non_null(strstr(r.device_text, "ww_vf_load_among(in_x + "));
+	assert_non_null(strstr(r.device_text, "ww_vm_eq_i64(in_index + "));
+	assert_null(strstr(r.device_text, "[l] = "));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* cpu: the elements of small windows at a distance share their loads, in loops that are unrolled. */
 static void test_cpu_windows(void **state)
 {
@@ -1509,17 +1526,17 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),
 		cmocka_unit_test(test_states_share_work), cmocka_unit_test(test_cpu_windows),
 		cmocka_unit_test(test_wrapped_places), cmocka_unit_test(test_places_by_quotients),
-		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
-		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
-		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
-		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
-		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
-		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_half_on_the_cpu),
-		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_forms_of_products),
-		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
-		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
-		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
+		cmocka_unit_test(test_lookups), cmocka_unit_test(test_titles_name_the_nodes),
+		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
+		cmocka_unit_test(test_statistics_are_not_rounded), cmocka_unit_test(test_unknown_operator_is_named),
+		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
+		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
+		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
+		cmocka_unit_test(test_half_on_the_cpu), cmocka_unit_test(test_few_rows_on_the_cpu),
+		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
+		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
+		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,8 +5,8 @@
  * share a row in one of three ways: T adjacent threads (pl_across), TY warps of TX adjacent rows each (pl_down), and CL
  * blocks of a cluster after pl_across (pl_cluster).  Every thread of the row gets the result.  `room` is shared memory
  * that the next call may overwrite: a call that writes to it begins with a barrier.  The _arg forms carry the index of
- * the extremum: the smallest index of equal elements, and NaN before all numbers, as in PyTorch.  W is the index's type:
- * ix_t, since 64 bits take two registers, and two instructions to compare.
+ * the extremum: the smallest index of equal elements, and NaN before all numbers, as in PyTorch.  W is the index's
+ * type: ix_t, since 64 bits take two registers, and two instructions to compare.
  *
  * Macro of the plan: IX64_, 1 where an offset needs 64 bits. */
 #ifndef WW_PLANNER_CUH

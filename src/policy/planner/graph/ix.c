@@ -69,6 +69,15 @@ const struct ix *ix_var(struct pl *pl, const char *name, const struct ix *extent
 
 const struct ix *ix_temp(struct pl *pl, const char *name) { return of_atom(pl, atom_new(pl, IX_TEMP, name)); }
 
+const struct ix *ix_temp_along(struct pl *pl, const char *name, const struct ix *lane, const struct ix *bound)
+{
+	struct ix_atom *t = atom_new(pl, IX_TEMP, name);
+
+	t->a = lane;
+	t->b = bound;
+	return of_atom(pl, t);
+}
+
 static const struct ix_atom *what_it_is(const struct ix_atom *t)
 {
 	while (t->is)
@@ -409,7 +418,9 @@ static int atom_has(const struct ix_atom *t, const struct ix_atom *v)
 {
 	if (t == v)
 		return 1;
-	if (t->kind == IX_SYM || t->kind == IX_VAR || t->kind == IX_TEMP)
+	if (t->kind == IX_TEMP)
+		return t->a && ix_has(t->a, v);
+	if (t->kind == IX_SYM || t->kind == IX_VAR)
 		return 0;
 	return ix_has(t->a, v) || ix_has(t->b, v);
 }

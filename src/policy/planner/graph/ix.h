@@ -23,7 +23,7 @@ struct ix_atom {
 	enum ix_kind kind;
 	int id;                   /* order of creation: the sort key */
 	const char *name;         /* SYM, VAR, TEMP */
-	const struct ix *a, *b;   /* DIV, MOD, LT (a < b), EQ (a == b); VAR: b is the extent */
+	const struct ix *a, *b;   /* DIV, MOD, LT (a < b), EQ (a == b); VAR: b is the extent; TEMP: see ix_temp_along() */
 	int64_t value;            /* SYM: the size that the graph was traced with */
 	const struct ix_atom *is; /* SYM: another symbol that it equals, as the plan checks; NULL: none known */
 	int fixed;                /* SYM: it equals its value, as the plan checks */
@@ -44,6 +44,8 @@ const struct ix *ix_const(struct pl *pl, int64_t c);
 const struct ix *ix_sym(struct pl *pl, const char *name, int64_t value);
 const struct ix *ix_var(struct pl *pl, const char *name, const struct ix *extent);
 const struct ix *ix_temp(struct pl *pl, const char *name);
+/* A vector of numbers, one for each place along `lane`, from 0 to below `bound`. */
+const struct ix *ix_temp_along(struct pl *pl, const char *name, const struct ix *lane, const struct ix *bound);
 const struct ix *ix_add(struct pl *pl, const struct ix *a, const struct ix *b);
 const struct ix *ix_sub(struct pl *pl, const struct ix *a, const struct ix *b);
 const struct ix *ix_mul(struct pl *pl, const struct ix *a, const struct ix *b);

@@ -342,8 +342,8 @@ static void convolution(struct pl *pl, struct gnode *n)
 
 /* ---- Pooling ----------------------------------------------------------------------------------------------------- */
 
-/* A view with one more dimension for each of the last nd whose window has more than one element; it runs over the window
- * at each position.  Padding reads as `fill`. */
+/* A view with one more dimension for each of the last nd whose window has more than one element; it runs over the
+ * window at each position.  Padding reads as `fill`. */
 static struct val *windows(struct pl *pl, struct gnode *n, struct val *a, int nd, const int64_t *k, const int64_t *s,
 	const int64_t *p, const int64_t *dil, double fill)
 {

@@ -323,14 +323,17 @@ static int is_loaded_ahead(const struct expr *e, const struct ix *off)
 	return e->cond && e->n_vload < MAX_GUARDED && (!pl_has_lane(e, e->cond) || in_fours(e->pl, off, e->lane));
 }
 
+static int is_own(const struct expr *e, const struct val *v);
 static const char *vec_places(struct expr *e, const struct ix *x);
 
-/* p times a quotient, a remainder or a comparison that changes along the lane; NULL as vec_places(). */
+/* p times a quotient, a remainder, a comparison or a lookup that changes along the lane; NULL as vec_places(). */
 static const char *vec_atom(struct expr *e, const struct ix_atom *t, const char *p)
 {
-	const char *a = t->a ? vec_places(e, t->a) : NULL, *b;
+	const char *a = t->a && t->kind != IX_TEMP ? vec_places(e, t->a) : NULL, *b;
 	int64_t lo, hi;
 
+	if (t->kind == IX_TEMP)
+		return pl_fmt(e->pl, "%s * %s", p, t->name);
 	if (!a)
 		return NULL;
 	if (t->kind == IX_LT)
@@ -401,11 +404,20 @@ static int find_run(struct expr *e, const struct ix *x, struct run *run)
 	return 1;
 }
 
+/* The lookup that x consists of, or NULL. */
+static const struct ix_atom *as_lookup(const struct ix *x)
+{
+	const struct ix_atom *t = x->n == 1 && x->m[0].c == 1 && x->m[0].n == 1 ? x->m[0].atom[0] : NULL;
+
+	return t && t->kind == IX_TEMP && t->b ? t : NULL;
+}
+
 /* A vector load of elements at any indices (reflection padding); NULL if the indices have no vector form. */
 static const char *load_places(struct expr *e, struct buf *b, const struct ix *off, const char *suffix)
 {
 	struct ix *base = pl_alloc(e->pl, sizeof(*base) + (size_t)off->n * sizeof(base->m[0]));
 	struct ix *along = pl_alloc(e->pl, sizeof(*along) + (size_t)off->n * sizeof(along->m[0]));
+	const struct ix_atom *lookup;
 	const char *places, *at;
 	struct run run = { .same = "" };
 	int64_t most = 1;
@@ -429,6 +441,9 @@ static const char *load_places(struct expr *e, struct buf *b, const struct ix *o
 	if (!places)
 		return NULL;
 	at = pl_fmt(e->pl, "%s + %s", b->name, ix_text(e->pl, base));
+	lookup = as_lookup(along);
+	if (lookup && b->dt == WW_F32)
+		return pl_fmt(e->pl, "ww_vf_load_among(%s, %s, %s, n)", at, lookup->name, ix_text(e->pl, lookup->b));
 	places = pl_fmt(e->pl, "ww_vf_load_at%s(%s, %s, n)", suffix, at, places);
 	run.last = ix_temp(e->pl, pl_fmt(e->pl, "(%s + n - 1)", e->lane->name));
 	if (find_run(e, along, &run))
@@ -517,7 +532,7 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 			e->need_scalar |= !text;
 			if (!text)
 				return t.t = "ww_vf_zero()", t;
-			if (first_pass(e, b, off, FROM_ANYWHERE))
+			if (!ix_looks_up(off) && first_pass(e, b, off, FROM_ANYWHERE))
 				emit(e, t.level, "ww_prefetch_ahead(%s, 1);", at);
 			emit(e, t.level, "const ww_vf %s = %s;", t.t, text);
 			memo_add(e, NULL, b, &off, 1, t);
@@ -562,6 +577,47 @@ static const char *cast_vec(struct expr *e, const char *t, int from, int to)
 	return t;
 }
 
+/* Where neighbouring lanes read neighbouring elements of a buffer of 64-bit integers: the first one's address, and the
+ * level at which it is known; else NULL. */
+static const char *integers_at(struct expr *e, struct val *v, const struct ix *const *idx, int *level)
+{
+	const struct ix *sub[2][PL_MAX_RANK], *off, *coef, *rest;
+
+	for (int i = 0; v->kind == V_VIEW && !v->cond && !v->root; i ^= 1, v = v->arg[0]) {
+		pl_map_index(e->pl, v, v->map, v->arg[0]->rank, idx, sub[i]);
+		idx = sub[i];
+	}
+	if (!e->vec || e->mask || !v->root || is_own(e, v) || v->root->dt != WW_I64)
+		return NULL;
+	off = pl_offset(e->pl, v->root, idx);
+	if (!pl_has_lane(e, off) || !ix_affine(e->pl, off, e->lane, &coef, &rest) || !ix_is(coef, 1))
+		return NULL;
+	pl_kern_arg(e->pl, e->k, v->root);
+	*level = at_level(e, level_of(e, off));
+	return pl_fmt(e->pl, "%s + %s", v->root->name, ix_text(e->pl, off));
+}
+
+/* Stored integers equal a number that all lanes share: 64 bits have no vector form, but their comparison has. */
+static int equals_number(struct expr *e, struct val *v, const struct ix *const *idx, struct etext *t)
+{
+	for (int i = 0; i < 2; i++) {
+		const char *at = integers_at(e, v->arg[i], idx, &t->level);
+		struct etext other;
+
+		if (!at)
+			continue;
+		other = pl_expr(e, v->arg[1 - i], idx);
+		if (other.vec || e->need_scalar)
+			return 0;
+		t->vec = 1;
+		t->level = at_level(e, other.level > t->level ? other.level : t->level);
+		t->t = temp(e);
+		emit(e, t->level, "const ww_vm %s = ww_vm_eq_i64(%s, %s, n);", t->t, at, other.t);
+		return 1;
+	}
+	return 0;
+}
+
 static struct etext operation(struct expr *e, struct val *v, const struct ix *const *idx)
 {
 	const struct pl_op_info *o = &pl_ops[v->op];
@@ -569,6 +625,8 @@ static struct etext operation(struct expr *e, struct val *v, const struct ix *co
 	const char *s[PL_MAX_ARGS], *text;
 	int adt = v->arg[0]->dt, compute = v->op == OP_WHERE ? v->dt : adt;
 
+	if (v->op == OP_EQ && pl_is_int(adt) && equals_number(e, v, idx, &t))
+		return t;
 	for (int n = 0; n < v->n_arg; n++) {
 		int i = e->vec && v->op == OP_WHERE && pl_is_int(v->dt) ? v->n_arg - 1 - n : n;
 
@@ -850,9 +908,20 @@ static struct etext branch(struct expr *e, struct val *v, const struct ix *const
 
 static struct etext gathered(struct expr *e, struct val *v, const struct ix *const *idx)
 {
-	struct etext at = pl_expr(e, v->arg[1], idx);
 	const struct ix *sub[PL_MAX_RANK], *name;
+	struct etext at = { NULL, 1, 1 };
+	const char *stored = integers_at(e, v->arg[1], idx, &at.level);
 
+	if (stored) {
+		at.t = temp(e);
+		emit(e, at.level, "const ww_vi %s = ww_vi_load_i64(%s, n);", at.t, stored);
+		pl_map_index(e->pl, v, v->map, v->arg[0]->rank, idx, sub);
+		name = ix_temp_along(e->pl, at.t, pl_of_var(e->pl, e->lane), v->arg[0]->size[v->dim]);
+		((struct ix_atom *)(uintptr_t)name->m[0].atom[0])->value = at.level;
+		sub[v->dim] = name;
+		return pl_expr(e, v->arg[0], sub);
+	}
+	at = pl_expr(e, v->arg[1], idx);
 	if (at.vec) {
 		e->need_scalar = 1;
 		return at.t = "ww_vf_zero()", at;
@@ -961,6 +1030,28 @@ static int is_own(const struct expr *e, const struct val *v)
 	return v == e->self;
 }
 
+/* Is a place a number that a lookup has for all lanes at once?  A loop over the lanes is then written around it. */
+static int of_lookup(const struct ix *x)
+{
+	for (int i = 0; x && i < x->n; i++)
+		for (int a = 0; a < x->m[i].n; a++) {
+			const struct ix_atom *t = x->m[i].atom[a];
+
+			if (t->kind == IX_TEMP ? t->a != NULL
+								   : t->kind != IX_SYM && t->kind != IX_VAR && (of_lookup(t->a) || of_lookup(t->b)))
+				return 1;
+		}
+	return 0;
+}
+
+static int is_of_lookups(const struct ix *const *idx, int n)
+{
+	for (int d = 0; d < n; d++)
+		if (of_lookup(idx[d]))
+			return 1;
+	return 0;
+}
+
 static int has_lanes(const struct val *v) { return v->dt == WW_BOOL || (pl_is_float(v->dt) && v->dt != WW_F64); }
 
 /* A value that has no vector form: a loop over the lanes with scalars inside. */
@@ -1033,7 +1124,9 @@ static struct etext written(struct expr *e, struct val *v, const struct ix *cons
 		return m->text;
 	if (v->kind == V_BUF || (v->root && !is_own(e, v))) {
 		t = load(e, v->root, idx);
-		return e->vec && e->need_scalar && !failed && has_lanes(v) ? loaded_by_lanes(e, v, idx) : t;
+		return e->vec && e->need_scalar && !failed && has_lanes(v) && !is_of_lookups(idx, v->rank)
+			? loaded_by_lanes(e, v, idx)
+			: t;
 	}
 	switch (v->kind) {
 	case V_OP:
@@ -1049,7 +1142,7 @@ static struct etext written(struct expr *e, struct val *v, const struct ix *cons
 		break;
 	default: pl_fail(e->pl, "the result of node %s is not where it is needed", pl_node_name(v));
 	}
-	if (e->vec && e->need_scalar && !failed && has_lanes(v))
+	if (e->vec && e->need_scalar && !failed && has_lanes(v) && !is_of_lookups(idx, v->rank))
 		t = by_lanes(e, v, idx);
 	if (!e->need_scalar)
 		memo_add(e, v, NULL, idx, v->rank, t);

@@ -376,6 +376,55 @@ WW_FN ww_vf ww_vf_load_at(const float *p, ww_vi at, int n)
 #endif
 }
 
+/* The same where all places are below len.  Rows of two vectors stay in registers: a gather is a load for each lane. */
+WW_FN ww_vf ww_vf_load_among(const float *p, ww_vi at, long long len, int n)
+{
+#if defined(WW_AVX512)
+	if (len <= 2 * WW_VL)
+		return (ww_vf)_mm512_maskz_permutex2var_ps(ww_vm_first(n), (__m512)ww_vf_load(p, (int)ww_min_ll(len, WW_VL)),
+			(__m512i)at, len > WW_VL ? (__m512)ww_vf_load(p + WW_VL, (int)(len - WW_VL)) : _mm512_setzero_ps());
+#endif
+	(void)len;
+	return ww_vf_load_at(p, at, n);
+}
+
+/* n integers that fit 32 bits, as places do; other lanes 0. */
+WW_FN ww_vi ww_vi_load_i64(const long long *p, int n)
+{
+#if defined(WW_AVX512)
+	const ww_vm m = ww_vm_first(n);
+	const __m256i low = _mm512_cvtepi64_epi32(_mm512_maskz_loadu_epi64((__mmask8)m, p));
+	const __m256i high = _mm512_cvtepi64_epi32(_mm512_maskz_loadu_epi64((__mmask8)(m >> 8), p + 8));
+
+	return (ww_vi)_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+#else
+	ww_vi v = ww_vi_set(0);
+
+	for (int i = 0; i < n; i++)
+		v[i] = (int32_t)p[i];
+	return v;
+#endif
+}
+
+/* p[i] == x, for the first n lanes. */
+WW_FN ww_vm ww_vm_eq_i64(const long long *p, long long x, int n)
+{
+#if defined(WW_AVX512)
+	const ww_vm m = ww_vm_first(n);
+	const __m512i all = _mm512_set1_epi64(x);
+	const __mmask8 low = (__mmask8)m, high = (__mmask8)(m >> 8);
+
+	return (ww_vm)(_mm512_mask_cmpeq_epi64_mask(low, _mm512_maskz_loadu_epi64(low, p), all) |
+		_mm512_mask_cmpeq_epi64_mask(high, _mm512_maskz_loadu_epi64(high, p + 8), all) << 8);
+#else
+	ww_vi v = ww_vi_set(0);
+
+	for (int i = 0; i < n; i++)
+		v[i] = -(p[i] == x);
+	return ww_vi_lt(v, ww_vi_set(0));
+#endif
+}
+
 WW_FN void ww_vf_scatter(float *p, long long stride, ww_vf v, int n)
 {
 	for (int i = 0; i < n; i++)
