@@ -88,6 +88,7 @@ torch.erfc(x).unfold(1, 4, 2)
 F.conv2d(F.adaptive_avg_pool2d(image, 1), self.w[:4, :6, None, None]) + F.conv2d(image[:, :2, :3, :2], y[:4, :12].reshape(4, 2, 3, 2))
 torch.cat([F.softplus(image.amax(-1)), torch.exp(-image.var(-1)), F.silu(image.sum(-1) * image[..., 0])], 1)
 reflected(image)
+turned(image)
 F.softmax(F.pixel_unshuffle(F.softplus(image[:, :, :8, :8]), 4), 1)
 states(image)
 """.split("\n")[1:-1]
@@ -142,6 +143,11 @@ def looked_up(x, y, i, w):
 def reflected(image):
     both = [F.pad(image.to(d), (3, 4, 2, 5), mode="reflect") for d in (torch.float32, torch.float16, torch.bfloat16)]
     return torch.cat([(p + F.gelu(F.group_norm(F.hardswish(p), 3), approximate="tanh")).float() for p in both])
+
+
+def turned(image):
+    both = [torch.rot90(torch.tanh(image.to(d)), 1, (2, 3)) for d in (torch.float32, torch.float16, torch.bfloat16)]
+    return torch.cat([F.normalize(t.float(), dim=1) + t.flip(3).float() for t in both])
 
 
 def states(image):

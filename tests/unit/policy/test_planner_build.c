@@ -413,6 +413,7 @@ static void test_wrapped_places(void **state)
 	assert_true(r.ok);
 	assert_non_null(strstr(r.device_text, " == n - 1 && ((S1 - 1) < ("));
 	assert_null(strstr(r.device_text, ") % S1)"));
+	assert_non_null(strstr(r.device_text, "ww_vf_turn(ww_vf_load(in_x + ")); /* flip: from the last to the first one */
 	ww_pl_result_release(&r);
 	json_decref(g);
 }

@@ -525,6 +525,11 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 											 : NULL;
 
 		t.vec = 1;
+		if (suffix && b->dt != WW_BOOL && !e->mask && ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, -1)) {
+			emit(e, t.level, "const ww_vf %s = ww_vf_turn(ww_vf_load%s(%s - (n - 1), n), n);", t.t, suffix, at);
+			memo_add(e, NULL, b, &off, 1, t);
+			return t;
+		}
 		if (!suffix || !ix_affine(pl, off, e->lane, &coef, &rest) || ix_varies(coef) ||
 			((!ix_is(coef, 1) || (e->mask && b->dt == WW_BOOL)) && b->dt != WW_F32)) {
 			const char *text = load_places(e, b, off, suffix);

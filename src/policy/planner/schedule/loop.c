@@ -79,10 +79,10 @@ static void count_lines(
 	int cuda = pl->target == WW_TARGET_CUDA;
 	const struct ix *coef, *rest;
 
-	if (ix_affine(pl, off, k->col[k->n_col - 1], &coef, &rest) && ix_is(coef, 1))
+	if (ix_affine(pl, off, k->col[k->n_col - 1], &coef, &rest) && (ix_is(coef, 1) || (!cuda && ix_is(coef, -1))))
 		l->col += places(k, off);
 	if (ix_affine(pl, off, lane, &coef, &rest) &&
-		(cuda ? !ix_is(coef, 0) && shares_sectors(ix_num(coef)) : ix_is(coef, 1)))
+		(cuda ? !ix_is(coef, 0) && shares_sectors(ix_num(coef)) : ix_is(coef, 1) || ix_is(coef, -1)))
 		l->row += places(k, off);
 	if (ix_affine(pl, off, lane, &coef, &rest) && ix_num(coef) >= 1 && ix_num(coef) <= SECTOR)
 		l->near += places(k, off);

@@ -388,6 +388,20 @@ WW_FN ww_vf ww_vf_load_among(const float *p, ww_vi at, long long len, int n)
 	return ww_vf_load_at(p, at, n);
 }
 
+/* The first n lanes, from the last to the first one. */
+WW_FN ww_vf ww_vf_turn(ww_vf v, int n)
+{
+#if defined(WW_AVX512)
+	return (ww_vf)_mm512_maskz_permutexvar_ps(ww_vm_first(n), (__m512i)(ww_vi_set(n - 1) - ww_vi_iota()), (__m512)v);
+#else
+	ww_vf out = ww_vf_zero();
+
+	for (int i = 0; i < n; i++)
+		out[i] = v[n - 1 - i];
+	return out;
+#endif
+}
+
 /* n integers that fit 32 bits, as places do; other lanes 0. */
 WW_FN ww_vi ww_vi_load_i64(const long long *p, int n)
 {
