@@ -447,6 +447,7 @@ static void test_lookups(void **state)
 	assert_non_null(strstr(r.device_text, "ww_vi_load_i64(p_order + "));
 	assert_non_null(strstr(r.device_text, "ww_vf_load_among(in_x + "));
 	assert_non_null(strstr(r.device_text, "ww_vm_eq_i64(in_index + "));
+	assert_non_null(strstr(r.device_text, ", row += at == 0) {\n")); /* no division for each short row */
 	assert_null(strstr(r.device_text, "[l] = "));
 	ww_pl_result_release(&r);
 	json_decref(g);

@@ -36,6 +36,18 @@ static void whole_and_rest(struct ww_str *s, const char *lane, const char *befor
 		lane, before, unroll, lane, lane, body, lane, lane, body);
 }
 
+/* The loop over chunks of rows: chunk `at` of row `row`.  A row of 20 elements takes less time than two divisions. */
+static const char *items(struct pl *pl, const char *rows)
+{
+	if (rows) /* across: a chunk of all rows, then the next one */
+		return pl_fmt(pl,
+			"\tfor (ix_t item = b->x * per; item < end; item++) {\n"
+			"\t\tconst ix_t row = item %% %s, at = item / %s;\n",
+			rows, rows);
+	return "\tfor (ix_t item = b->x * per, row = item / chunks, at = item % chunks; item < end;\n"
+		   "\t\t item++, at = at + 1 < chunks ? at + 1 : 0, row += at == 0) {\n";
+}
+
 static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
@@ -48,10 +60,8 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\tconst ix_t cols = %s, chunk = WW_ARG(long long, %d), per = WW_ARG(long long, %d), chunks = WW_CDIV(cols, "
 		"chunk);\n"
 		"\tconst ix_t end = ww_min_ll(%s * chunks, (b->x + 1) * per);\n\n"
-		"\tfor (ix_t item = b->x * per; item < end; item++) {\n"
-		"\t\tconst ix_t row = %s, c0 = %s * chunk, c1 = ww_min_ll(cols, c0 + chunk);\n",
-		cols, k->n_arg, k->n_arg + 1, rows, l->across ? pl_fmt(pl, "item %% %s", rows) : "item / chunks",
-		l->across ? pl_fmt(pl, "item / %s", rows) : "item % chunks");
+		"%s\t\tconst ix_t c0 = at * chunk, c1 = ww_min_ll(cols, c0 + chunk);\n",
+		cols, k->n_arg, k->n_arg + 1, rows, items(pl, l->across ? rows : NULL));
 	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
 	ww_str_adds(&row, pl_indent(pl, p->row, 2));
 	if (l->along == COLUMNS)
