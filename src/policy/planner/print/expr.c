@@ -9,8 +9,8 @@
  * scalars.
  *
  * Conditional reads (padding, concatenation) become an if around everything that is needed for the value: nothing
- * inside may be hoisted out of it, because its loads would be out of bounds.  Where the condition changes along a
- * vector, the if asks whether it holds for any lane, and loads are masked. */
+ * inside may be hoisted out of it, because its loads would be out of bounds (but load_ahead()).  Where the condition
+ * changes along a vector, the if asks whether it holds for any lane, and loads are masked. */
 #include "policy/planner/print/expr.h"
 
 #include "policy/planner/graph/walk.h"
@@ -828,6 +828,35 @@ static struct etext clamped(
 	return t;
 }
 
+/* Does an axis of the kernel stand in both? */
+static int have_axis(const struct kern *k, const struct ix *a, const struct ix *b)
+{
+	for (int d = 0; d < k->n_row + k->n_col; d++) {
+		const struct ix_atom *v = d < k->n_row ? k->row[d] : k->col[d - k->n_row];
+
+		if (ix_has(a, v) && ix_has(b, v))
+			return 1;
+	}
+	return 0;
+}
+
+/* cuda: what v at idx, which is read only where `cond` holds, loads once a row is loaded ahead of the loop, where its
+ * place is one that cond says nothing of (the statistics of a channel whose image is padded): behind the condition each
+ * column would load it anew. */
+static void load_ahead(struct expr *e, struct val *v, const struct ix *const *idx, const struct ix *cond)
+{
+	struct walk w;
+
+	if (e->pl->target != WW_TARGET_CUDA || e->k->kind == K_ANCHOR || e->scope || e->walks || level_of(e, cond) < 2)
+		return;
+	pl_walk_init(&w, e->pl, e->self);
+	pl_walk(&w, v, idx);
+	for (struct leaf *l = w.first; l; l = l->next)
+		if (l->kind == LEAF_LOAD && !l->guarded && level_of(e, l->off) == 1 && !ix_looks_up(l->off) &&
+			!have_axis(e->k, l->off, cond))
+			load(e, l->val->root, l->idx);
+}
+
 /* A view that reads its argument only where a condition holds. */
 static struct etext guarded(struct expr *e, struct val *v, const struct ix *const *idx, const struct ix *const *sub)
 {
@@ -856,6 +885,7 @@ static struct etext guarded(struct expr *e, struct val *v, const struct ix *cons
 		emit(e, level, "ww_vf %s = ww_vf_set(%s);", t.t, pl_literal(e->pl, WW_F32, v->fill, 0));
 	else
 		emit(e, level, "%s %s = %s;", pl_acc_type(v->dt), t.t, pl_literal(e->pl, v->dt, v->fill, (int64_t)v->fill));
+	load_ahead(e, v->arg[0], sub, cond);
 	emit(e, level, "if (%s) {", pl_cond_text(e->pl, cond));
 	if (!guards_vectors(e, cond))
 		e->cond = NULL;
