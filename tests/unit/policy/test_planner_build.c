@@ -1444,7 +1444,8 @@ static void test_work_is_not_repeated(void **state)
 		/* a product's operand that lies along the channels, which are a part of its rows, is read by tiles */
 		{ "mixed_tokens.json", "k1  pointwise: layer_norm, transpose, linear\n", "enum { HIGH = 16, " },
 		/* what a channel has is loaded once a row, not behind the padding's condition for each of 16 columns */
-		{ "padded_norm.json", "k0  rows: sub, mul, relu, max_pool2d\n", "p_scale[i5];\n\tfor (ix_t c = ty" },
+		{ "padded_norm.json", "k0  rows: sub, mul, relu, max_pool2d\n",
+			"p_scale[i5];\n\t#pragma unroll 16\n\tfor (ix_t c = ty" },
 		/* a running log of sums of exponentials is a scan, and not a sum for each prefix */
 		{ "log_scans.json", "k0  logcumsumexp: logcumsumexp\n *   k1  logcumsumexp: mul, logcumsumexp_1\n */", "" },
 		/* losses of 72 terms are read where they lie by statistics of all of them; parts of a maximum have a launch of
