@@ -451,6 +451,13 @@ static void test_lookups(void **state)
 	assert_null(strstr(r.device_text, "[l] = "));
 	ww_pl_result_release(&r);
 	json_decref(g);
+	g = fixture("pooled_upsample.json"); /* places that are computed, too */
+	build(g, "cpu", &r);
+	assert_true(r.ok);
+	assert_non_null(strstr(r.device_text, "= ww_vi_trunc("));
+	assert_non_null(strstr(r.device_text, "ww_vf_load_among("));
+	ww_pl_result_release(&r);
+	json_decref(g);
 }
 
 /* cpu: the elements of small windows at a distance share their loads, in loops that are unrolled. */

@@ -945,24 +945,26 @@ static struct etext gathered(struct expr *e, struct val *v, const struct ix *con
 {
 	const struct ix *sub[PL_MAX_RANK], *name;
 	struct etext at = { NULL, 1, 1 };
-	const char *stored = integers_at(e, v->arg[1], idx, &at.level);
+	const char *places = integers_at(e, v->arg[1], idx, &at.level);
 
-	if (stored) {
-		at.t = temp(e);
-		emit(e, at.level, "const ww_vi %s = ww_vi_load_i64(%s, n);", at.t, stored);
-		pl_map_index(e->pl, v, v->map, v->arg[0]->rank, idx, sub);
-		name = ix_temp_along(e->pl, at.t, pl_of_var(e->pl, e->lane), v->arg[0]->size[v->dim]);
-		((struct ix_atom *)(uintptr_t)name->m[0].atom[0])->value = at.level;
-		sub[v->dim] = name;
-		return pl_expr(e, v->arg[0], sub);
-	}
-	at = pl_expr(e, v->arg[1], idx);
-	if (at.vec) {
-		e->need_scalar = 1;
-		return at.t = "ww_vf_zero()", at;
+	if (places) {
+		places = pl_fmt(e->pl, "ww_vi_load_i64(%s, n)", places);
+	} else {
+		at = pl_expr(e, v->arg[1], idx);
+		if (at.vec && (e->need_scalar || e->mask || ix_num(v->arg[0]->size[v->dim]) > 1 << 24)) {
+			e->need_scalar = 1;
+			return at.t = "ww_vf_zero()", at;
+		}
+		places = at.vec ? pl_fmt(e->pl, "ww_vi_trunc(%s)", at.t) : NULL; /* places below 2^24 are exact in floats */
 	}
 	pl_map_index(e->pl, v, v->map, v->arg[0]->rank, idx, sub);
-	name = ix_temp(e->pl, e->pl->target == WW_TARGET_CUDA ? pl_fmt(e->pl, "(ix_t)%s", at.t) : at.t);
+	if (places) {
+		at.t = temp(e);
+		emit(e, at.level, "const ww_vi %s = %s;", at.t, places);
+		name = ix_temp_along(e->pl, at.t, pl_of_var(e->pl, e->lane), v->arg[0]->size[v->dim]);
+	} else {
+		name = ix_temp(e->pl, e->pl->target == WW_TARGET_CUDA ? pl_fmt(e->pl, "(ix_t)%s", at.t) : at.t);
+	}
 	((struct ix_atom *)(uintptr_t)name->m[0].atom[0])->value = at.level;
 	sub[v->dim] = name;
 	return pl_expr(e, v->arg[0], sub);

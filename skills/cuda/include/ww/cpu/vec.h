@@ -376,13 +376,24 @@ WW_FN ww_vf ww_vf_load_at(const float *p, ww_vi at, int n)
 #endif
 }
 
-/* The same where all places are below len.  Rows of two vectors stay in registers: a gather is a load for each lane. */
+/* The same where all places are below len.  Rows of four vectors stay in registers: a gather is a load for each lane.
+ */
 WW_FN ww_vf ww_vf_load_among(const float *p, ww_vi at, long long len, int n)
 {
 #if defined(WW_AVX512)
-	if (len <= 2 * WW_VL)
-		return (ww_vf)_mm512_maskz_permutex2var_ps(ww_vm_first(n), (__m512)ww_vf_load(p, (int)ww_min_ll(len, WW_VL)),
-			(__m512i)at, len > WW_VL ? (__m512)ww_vf_load(p + WW_VL, (int)(len - WW_VL)) : _mm512_setzero_ps());
+	if (len <= 4 * WW_VL) {
+		__m512 row[4], low, high;
+
+		for (int i = 0; i < 4; i++)
+			row[i] = len > i * WW_VL ? (__m512)ww_vf_load(p + i * WW_VL, (int)ww_min_ll(len - i * WW_VL, WW_VL))
+									 : _mm512_setzero_ps();
+		low = _mm512_maskz_permutex2var_ps(ww_vm_first(n), row[0], (__m512i)at, row[1]);
+		if (len <= 2 * WW_VL)
+			return (ww_vf)low;
+		high = _mm512_permutex2var_ps(row[2], (__m512i)at, row[3]);
+		return (ww_vf)_mm512_mask_mov_ps(
+			low, ww_vm_first(n) & _mm512_test_epi32_mask((__m512i)at, _mm512_set1_epi32(2 * WW_VL)), high);
+	}
 #endif
 	(void)len;
 	return ww_vf_load_at(p, at, n);
