@@ -102,7 +102,7 @@ static void build_once(const json_t *graph, const json_t *device, const char *ta
 	pl->n_knobs = n_knobs;
 	pl->no_algebra = options && options->no_algebra;
 	pl->explain = options && options->explain;
-	pl->may_leave = may_leave && pl->target == WW_TARGET_CUDA && !pl_all_plain(pl);
+	pl->may_leave = may_leave && !pl_all_plain(pl);
 	pl->by_pytorch = (const char *const *)others->name;
 	pl->n_by_pytorch = others->n;
 	read_device(pl, device);

@@ -3,7 +3,7 @@
  * A value is a function of its index, so a scatter is computed as a gather: each element of the result reduces over all
  * written elements and takes those whose index is its own (hits).  The result is deterministic and needs no atomics.
  * The cost is the product of both sizes: little for what models scatter (experts, caches, labels), much for long lists,
- * whose sums are PyTorch's on cuda.
+ * whose sums are left to PyTorch.
  *
  * An assignment through a view (z[:, 3] = y) gives the view's parent a new value, and so on up to the tensor that owns
  * the memory; nodes that name any of them later see it.  A view of that tensor that was made before the assignment and
@@ -141,18 +141,23 @@ static struct val *wrapped(struct pl *pl, struct val *index, const struct ix *si
  */
 enum { OF_TENSOR, OF_NUMBER, SUM, NAMED };
 
-/* An H200's microseconds for a written element and one of the result that come together, and of PyTorch's kernels: for
- * a written element, an element of the result, and at all (809 written to each of 4,096 rows of 541: 803 us and 49). */
-static const double PAIR_US = 4.5e-7, PYTORCH_WRITTEN_US = 8e-6, PYTORCH_RESULT_US = 8e-6, PYTORCH_US = 8;
+/* Microseconds for a written element and one of the result that come together, and of PyTorch's kernels: for a written
+ * element, an element of the result (on the cpu handed over and back), and at all.  cpu: one thread with AVX-512; cuda:
+ * an H200 (809 written to each of 4,096 rows of 541: 803 us and 49). */
+static const struct sum_cost {
+	double pair, pytorch_written, pytorch_result, pytorch;
+} sum_costs[] = { [WW_TARGET_CPU] = { 1.5e-4, 6e-4, 4e-3, 100 }, [WW_TARGET_CUDA] = { 4.5e-7, 8e-6, 8e-6, 8 } };
 
-/* Long lists are added up by PyTorch, whose kernel has atomics. */
+/* Long lists are added up by PyTorch, whose kernels add each written element once: in order on the cpu, by atomics on
+ * cuda. */
 static void leave_long_sums(struct pl *pl, struct gnode *n, const struct val *to, int dim, const struct val *index)
 {
+	const struct sum_cost *c = &sum_costs[pl->target];
 	double result = (double)pl_numel_now(to), list = dim < index->rank ? (double)ix_num(index->size[dim]) : 1;
 	double written = result / (double)ix_num(to->size[dim]) * list;
 
 	if (to->dt == WW_F32 &&
-		result * list * PAIR_US > PYTORCH_US + written * PYTORCH_WRITTEN_US + result * PYTORCH_RESULT_US)
+		result * list * c->pair > c->pytorch + written * c->pytorch_written + result * c->pytorch_result)
 		pl_leave(pl, n, "PyTorch adds up lists of this length faster");
 }
 

@@ -57,8 +57,9 @@ static struct val *ranks_of(struct pl *pl, struct gnode *n, struct val *x, int d
 	struct val *a, *b = rows_of(pl, n, x, d, size), *tie, *first;
 	int r = x->rank;
 
-	if ((double)pl_numel_now(x) * (double)ix_num(x->size[d]) * PAIR_US >
-		PYTORCH_SORT_US + (double)pl_numel_now(x) * PYTORCH_KEY_US)
+	if (pl->target == WW_TARGET_CUDA &&
+		(double)pl_numel_now(x) * (double)ix_num(x->size[d]) * PAIR_US >
+			PYTORCH_SORT_US + (double)pl_numel_now(x) * PYTORCH_KEY_US)
 		pl_leave(pl, n, "PyTorch sorts rows of this length faster");
 	if ((double)pl_numel_now(x) * (double)ix_num(x->size[d]) > MAX_COMPARISONS)
 		pl_cannot(pl, n, pl_fmt(pl, "its rows of %lld elements are too long to sort", (long long)ix_num(x->size[d])));

@@ -105,7 +105,7 @@ static void leave_slower(struct pl *pl, struct gnode *n, const struct layers *l,
 	double hidden = (double)ix_num(l->h0->size[2]), all = l->n_layer * l->n_dir;
 	double ours = all * pl_rnn_us(pl, l->cell, steps, batch, hidden);
 
-	if (ours > 1.2 * all * pl_cudnn_rnn_us(l->cell, steps, batch, hidden) + LEFT_US)
+	if (pl->target == WW_TARGET_CUDA && ours > 1.2 * all * pl_cudnn_rnn_us(l->cell, steps, batch, hidden) + LEFT_US)
 		pl_leave(pl, n, "cuDNN does its steps faster");
 }
 
