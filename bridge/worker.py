@@ -84,26 +84,27 @@ class Worker:
         return {}, []
 
     def outliner(self, q, fds):
-        """Import and make what every outline needs, so that it is not imported in each process anew."""
+        """Which Python and PyTorch outlines are of.  Nothing is imported: where all outlines are known, none will be
+        asked for."""
         from wwbridge import facts
 
-        with NoCollection():
-            with facts.pytorch():
-                from wwbridge import outline
-
-            outline.warm_up()
-        self.warm = outline
-        return {"versions": facts.versions(outline.torch)}, []
+        return {"versions": facts.installed()}, []
 
     def outline(self, q, fds):
         """A task's tokens and graph, and with `trial` whether it runs; each part runs in a forked process."""
+        from wwbridge import facts
         from wwbridge.apart import apart
         from wwbridge.tokens import tokens
 
-        if not self.warm:
-            raise Refuse("request", "outline needs outliner before it")
         text, name, limits = q["source"], q["name"], (float(q["seconds"]), int(q["memory_bytes"]))
         out, local = {}, local_of(q)
+        if not self.warm:
+            with NoCollection():
+                with facts.pytorch():
+                    from wwbridge import outline
+
+                outline.warm_up()
+            self.warm = outline
         for part, call in (("tokens", lambda: {"tokens": tokens(text)}),
                            ("graph", lambda: self.warm.outline(text, name, local)),
                            ("trial", lambda: self.warm.trial(text, name, local, q["trial"]))):

@@ -1,7 +1,9 @@
 """Facts of the machine: versions, the members of struct ww_device, measured bandwidth and peaks."""
 
+import importlib.util
 import os
 import platform
+import re
 import sys
 import time
 from contextlib import contextmanager, nullcontext
@@ -89,6 +91,16 @@ def start(q):
 
 def versions(torch):
     return {"python": platform.python_version(), "torch": torch.__version__}
+
+
+def installed():
+    """The same without importing PyTorch, which takes seconds: as its version.py has it."""
+    found = importlib.util.find_spec("torch")
+    if not found or not found.origin:
+        raise Refuse("missing", no_pytorch("No module named 'torch'"))
+    with open(os.path.join(os.path.dirname(found.origin), "version.py"), encoding="utf-8") as f:
+        said = re.search("""^__version__ = ['"]([^'"]+)""", f.read(), re.M)
+    return {"python": platform.python_version(), "torch": said[1] if said else "unknown"}
 
 
 def describe(t, q):

@@ -78,7 +78,7 @@ static enum ww_rc see(struct ww_outliner *o, const struct ww_task *task, struct 
 	return WW_OK;
 }
 
-/* The imports, in a request of their own: where they fail, this machine is at fault and no task. */
+/* A machine without PyTorch is at fault itself, and no task: it shows here. */
 static enum ww_rc get_ready(struct ww_outliner *o, struct ww_err *err)
 {
 	json_t *body, *versions;
