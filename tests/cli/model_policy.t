@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 6 CPU-seconds, all 10
+# budget: 8 CPU-seconds, all 10
 # all: a cache that is too small for the first prompt
 """optimize --policy model:DIR: a random model works through the same loop; two episodes share an engine
 without influence on each other; planner+DIR goes on from its answer."""
