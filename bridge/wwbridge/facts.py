@@ -89,12 +89,8 @@ def start(q):
     return t
 
 
-def versions(torch):
-    return {"python": platform.python_version(), "torch": torch.__version__}
-
-
 def installed():
-    """The same without importing PyTorch, which takes seconds: as its version.py has it."""
+    """The versions of Python and PyTorch without importing it, which takes seconds: as its version.py has it."""
     found = importlib.util.find_spec("torch")
     if not found or not found.origin:
         raise Refuse("missing", no_pytorch("No module named 'torch'"))
@@ -109,7 +105,8 @@ def describe(t, q):
     out = {
         "target": t.kind,
         "versions": {
-            **versions(torch),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
             "cuda": torch.version.cuda or "",
             "cudnn": str(torch.backends.cudnn.version() or "") if cuda else "",
             "cublas": cublas_version() if cuda else "",

@@ -216,26 +216,34 @@ static void check_cudalib(struct report *r, const char *name, const char *const 
 	found_at(p, version, path, "");
 }
 
-/* Both plug-ins are of this build (tools/cuda.cmake), not of the machine. */
-static void check_plugins(struct report *r, const char *setup)
+static void check_plugin(
+	struct report *r, const char *name, int needs, const char *without, const char *fix, const char *plugin)
 {
 	char path[PATH_MAX];
 	struct ww_err err = WW_ERR_INIT;
-	int checkout = ww_fs_resource("tools/setup", path, &err) == WW_OK, hardware = ww_host_nvidia_hardware();
-	const char *nothing = hardware ? NULL : "nothing on this machine: it has no NVIDIA GPU";
-	struct part *p = add(r, "cuda runner", NEEDS_CUDA, "the cuda target: this build has no " WW_RUN_PLUGIN_CUDA, "");
-	snprintf(p->fix, sizeof(p->fix), "%s%s",
+	struct part *p = add(r, name, needs, without, fix);
+	p->ok = ww_fs_plugin(plugin, path, &err) == WW_OK;
+	snprintf(p->found, sizeof(p->found), "%s", p->ok ? plugin : "not built");
+}
+
+/* Both plug-ins are of this build (tools/cuda.cmake), not of the machine. */
+static void check_plugins(struct report *r, const char *setup)
+{
+	char path[PATH_MAX], headers[PATH_MAX + 256];
+	struct ww_err err = WW_ERR_INIT;
+	int checkout = ww_fs_resource("tools/setup", path, &err) == WW_OK;
+	const char *nvcc = "take a distribution that was built with nvcc";
+	snprintf(headers, sizeof(headers), "%s%s",
 		checkout ? setup : "take a distribution that was built with CUDA's headers",
 		checkout ? " all   (the headers come with PyTorch, or with a CUDA toolkit)" : "");
-	p->ok = ww_fs_plugin(WW_RUN_PLUGIN_CUDA, path, &err) == WW_OK;
-	snprintf(p->found, sizeof(p->found), "%s", p->ok ? WW_RUN_PLUGIN_CUDA : "not built");
-	p = add(r, "cuda engine", 0, "train, model and model:DIR on a GPU: this build has no " WW_DEV_PLUGIN_CUDA,
-		nothing ? nothing
-			: checkout
-			? "install a CUDA toolkit of 12.8 or later, name it in CUDA_HOME unless it is /usr/local/cuda; make"
-			: "take a distribution that was built with nvcc");
-	p->ok = ww_fs_plugin(WW_DEV_PLUGIN_CUDA, path, &err) == WW_OK;
-	snprintf(p->found, sizeof(p->found), "%s", p->ok ? WW_DEV_PLUGIN_CUDA : "not built");
+	if (!ww_host_nvidia_hardware())
+		nvcc = "nothing on this machine: it has no NVIDIA GPU";
+	else if (checkout)
+		nvcc = "install a CUDA toolkit of 12.8 or later, name it in CUDA_HOME unless it is /usr/local/cuda; make";
+	check_plugin(r, "cuda runner", NEEDS_CUDA, "the cuda target: this build has no " WW_RUN_PLUGIN_CUDA, headers,
+		WW_RUN_PLUGIN_CUDA);
+	check_plugin(r, "cuda engine", 0, "train, model and model:DIR on a GPU: this build has no " WW_DEV_PLUGIN_CUDA,
+		nvcc, WW_DEV_PLUGIN_CUDA);
 }
 
 /* A driver runs what was compiled by a CUDA of its own major version or an older one. */

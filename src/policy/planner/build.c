@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BY_PYTORCH = 256 };
+enum { MAX_BY_PYTORCH = 256, MAX_NAMES_BYTES = 1 << 20 };
 
 /* Operators that are left to PyTorch, and the one that the last build failed at ("": none). */
 struct by_pytorch {
@@ -40,15 +40,20 @@ static void read_device(struct pl *pl, const json_t *d)
 	v->l3_bytes = ww_json_int(d, "l3_bytes", 0);
 }
 
-static int copy_nodes(const struct pl *pl, struct pl_result *out)
+/* kern_nodes.  0: out of memory. */
+static int name_nodes(const struct pl *pl, struct pl_result *out)
 {
-	for (int i = 0; i < out->n_kern; i++) {
-		const char *names = strstr(pl->kern[i]->title, ": ");
+	int all = 1;
 
-		if (!(out->kern_nodes[i] = strdup(names ? names + 2 : "")))
-			return 0;
+	for (int i = 0; i < out->n_kern; i++) {
+		struct ww_str names = WW_STR_INIT(MAX_NAMES_BYTES);
+
+		for (int n = 0; n < pl->kern[i]->n_node; n++)
+			ww_str_addf(&names, "%s%s", n ? ", " : "", pl->kern[i]->node[n]);
+		out->kern_nodes[i] = ww_str_take(&names);
+		all &= out->kern_nodes[i] != NULL;
 	}
-	return 1;
+	return all;
 }
 
 static void build(struct pl *pl, const json_t *graph, struct pl_result *out)
@@ -79,7 +84,7 @@ static void build(struct pl *pl, const json_t *graph, struct pl_result *out)
 	}
 	if (pl->explain)
 		out->explained = pl_explain(pl);
-	if (!copy_nodes(pl, out))
+	if (!name_nodes(pl, out))
 		return;
 	out->device_text = ww_str_take(&pl->dev_text);
 	out->plan_text = ww_str_take(&pl->plan_text);

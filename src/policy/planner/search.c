@@ -9,8 +9,7 @@
  * many for one trial each.
  *
  * Where the best is slower than PyTorch in eager mode, trials leave the operators of one kernel after another to
- * PyTorch, what has helped on top of each other; then the search goes on with the kernels that are left.  So a user
- * gets nothing slower than what he has.
+ * PyTorch, what has helped on top of each other; then the search goes on with the kernels that are left.
  *
  * If the first trial is not correct, one follows with the library's convolutions in full fp32 (PyTorch's own run may do
  * without TF32, and the rule then leaves no room for it), then one with everything plain (no vectors, general

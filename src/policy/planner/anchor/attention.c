@@ -242,8 +242,7 @@ struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct v
 	return attention(pl, n, q, k, v, mask ? masked(pl, mask, q, k) : NULL, causal, scale, group, tiles);
 }
 
-/* ---- Attention written as two products
- * ----------------------------------------------------------------------------------------- */
+/* ---- Attention written as two products --------------------------------------------------------------------------- */
 
 /* What in_terms_of_score() finds in a softmax's operand: the GEMM that computes the scores, and the factor they have.
  */

@@ -308,12 +308,12 @@ static int work_of(struct pl *pl, const struct kern *k)
 static const char *fewer_threads(struct pl *pl, const struct kern *k)
 {
 	const struct loop *l = k->loop;
-	int size = 1, loads = 0;
+	int size = 1, loads = pl_loads_held(k);
 
 	if (l->along != COLUMNS || !l->held || l->threads || work_of(pl, k) > 96)
 		return "";
 	for (int p = 0; p < l->n_pass && l->pass[p].stage < k->n_stage; p++) /* a load that only outputs need is not held */
-		for (int i = 0; i < l->pass[p].n_load; i++, loads++)
+		for (int i = 0; i < l->pass[p].n_load; i++)
 			size = (int)ww_max(size, pl_itemsize(l->pass[p].load[i].buf->dt));
 	return pl_fmt(pl,
 		"\t\twhile (t <= 64 && t * v * %d > (v * %d < 16 ? 16 : 64) && rows * t >= 8192LL * ww_device(p)->sm_count &&\n"

@@ -801,7 +801,8 @@ static int is_clamped(struct expr *e, struct val *v, const struct ix *const *sub
 	return loads > 0 && loads <= CLAMPED_LOADS;
 }
 
-/* The element that is next to v's argument at sub and within it, where the condition does not hold. */
+/* v without a branch: load the element of its argument that is nearest to sub, and take the fill in its place where the
+ * condition does not hold. */
 static struct etext clamped(
 	struct expr *e, struct val *v, const struct ix *cond, const struct ix *const *sub, int level)
 {
@@ -828,7 +829,7 @@ static struct etext clamped(
 	return t;
 }
 
-/* Does an axis of the kernel stand in both? */
+/* Do a and b share an axis of the kernel? */
 static int have_axis(const struct kern *k, const struct ix *a, const struct ix *b)
 {
 	for (int d = 0; d < k->n_row + k->n_col; d++) {
@@ -840,9 +841,9 @@ static int have_axis(const struct kern *k, const struct ix *a, const struct ix *
 	return 0;
 }
 
-/* cuda: what v at idx, which is read only where `cond` holds, loads once a row is loaded ahead of the loop, where its
- * place is one that cond says nothing of (the statistics of a channel whose image is padded): behind the condition each
- * column would load it anew. */
+/* cuda: v at idx is read only where `cond` holds.  Those of its loads that are one a row, at indices that cond does not
+ * restrict (the statistics of a channel whose image is padded), are done ahead of the loop: behind the condition each
+ * column would repeat them. */
 static void load_ahead(struct expr *e, struct val *v, const struct ix *const *idx, const struct ix *cond)
 {
 	struct walk w;
@@ -1067,7 +1068,7 @@ static int is_own(const struct expr *e, const struct val *v)
 	return v == e->self;
 }
 
-/* Is a place a number that a lookup has for all lanes at once?  A loop over the lanes is then written around it. */
+/* Does index x contain a lookup's vector of places?  Then the loop over the lanes is written around the lookup. */
 static int of_lookup(const struct ix *x)
 {
 	for (int i = 0; x && i < x->n; i++)
