@@ -57,6 +57,7 @@ class Runner:
     def __init__(self, task, which, ahead=None):
         self.task, self.which = task, which
         self.graph = self.graph_out = None
+        self.one_stream = True
         self.method = "clock"
         start = time.monotonic()
         self.device_call = self.python_call = task.model
@@ -90,7 +91,7 @@ class Runner:
     def _capture(self):
         made = captured(lambda: self.device_call(*self.task.args()), self.task.restore, self.which)
         self.method = "graph" if made else "kernels"
-        self.graph, self.graph_out = made or (None, None)
+        self.graph, self.graph_out, self.one_stream = made or (None, None, False)
         self.task.restore()
 
     def kernel_us(self):
@@ -135,8 +136,9 @@ class Clock:
             self.task._check_settings(f"baseline {which}")
         r = self.runners[which]
         if isinstance(r, str):
-            return {"available": False, "reason": r, "device_method": "", "seconds": 0.0}
-        return {"available": True, "reason": "", "device_method": r.method, "seconds": r.seconds}
+            return {"available": False, "reason": r, "device_method": "", "seconds": 0.0, "several_streams": False}
+        return {"available": True, "reason": "", "device_method": r.method, "seconds": r.seconds,
+                "several_streams": not r.one_stream}
 
     def forget(self, which):
         if isinstance(self.runners.get(which), Runner):

@@ -7,12 +7,13 @@ Baselines (baseline.py) and operators that plans leave to PyTorch (beside.py) ar
 import torch
 
 from . import one_line
+from .streams import on_one_stream
 from .tensors import out_of_memory
 
 
 def captured(call, before, what):
-    """`call`, which has run before, as a CUDA graph: (graph, what it returned in it); None where it cannot be
-    captured.  before() is called before each run."""
+    """`call`, which has run before, as a CUDA graph: (graph, what it returned in it, whether it used one stream); None
+    where it cannot be captured.  before() is called before each run."""
     try:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -25,10 +26,11 @@ def captured(call, before, what):
         graph = torch.cuda.CUDAGraph()
         with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             out = call()
+            alone = on_one_stream(torch.cuda.current_stream())
         before()
         graph.replay()
         torch.cuda.synchronize()
-        return graph, out
+        return graph, out, alone
     except Exception as e:
         if out_of_memory(e):
             raise

@@ -69,6 +69,8 @@ def start(q):
         os.environ["TRITON_CACHE_DIR"] = os.path.join(q["cache_dir"], "triton")
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    if q.get("connections"):
+        os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(int(q["connections"]))  # the driver reads it when it starts
     with pytorch():
         torch = lean.import_torch()
     if q["target"] == "cuda":

@@ -50,8 +50,9 @@ struct ww_judge {
 struct ww_base {
 	int settled; /* measured, or found not to be available */
 	int available;
-	int prepared;  /* in the reference worker that lives now */
-	int disturbed; /* while it was measured */
+	int prepared;        /* in the reference worker that lives now */
+	int several_streams; /* ww_ref_baseline() */
+	int disturbed;       /* while it was measured */
 	int n, n_call;
 	double us[WW_STATS_MAX_SAMPLES]; /* device times */
 	double call_us[WW_STATS_MAX_SAMPLES];

@@ -360,7 +360,7 @@ enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_turn_kind kind,
 	t->turn.waited_s = 0;
 	rc = hold_once(t, kind, fn, ctx, err);
 	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED && rc != WW_ERR_ROOM && ref_lost(t)) {
-		ww_log(WW_LOG_WARN, "the reference worker is started again: %s", err->msg);
+		ww_log(t->ref ? WW_LOG_WARN : WW_LOG_INFO, "the reference worker is started again: %s", err->msg);
 		ww_judge_drop_ref(t);
 		rc = hold_once(t, kind, fn, ctx, err);
 	}

@@ -69,6 +69,7 @@ static struct ww_ref_opts ref_opts(const struct ww_judge *j, const struct ww_tas
 		.worker = j->opts.worker,
 		.interrupted = j->opts.interrupted,
 		.one_compiler = j->opts.open_tasks > 1, /* the tasks beside each other have the processors busy */
+		.connections = j->opts.target == WW_TARGET_CUDA && !getenv("WARPWRIGHT_CUDA_CONNECTIONS"),
 		.pool_share = pool_share(j) };
 }
 

@@ -64,10 +64,11 @@ void ww_ref_device(const json_t *o, enum ww_target target, struct ww_device *d)
 
 static enum ww_rc say_hello(struct ww_ref *r, struct ww_err *err)
 {
-	json_auto_t *q = json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:I, s:f, s:s}", "request", "hello", "target",
+	json_auto_t *q = json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:i, s:I, s:f, s:s}", "request", "hello", "target",
 		ww_target_name(r->opts.target), "device", r->opts.device, "threads", r->opts.threads, "bandwidth",
-		r->opts.bandwidth, "one_compiler", r->opts.one_compiler, "pool_bytes", (json_int_t)r->opts.pool_bytes,
-		"pool_share", r->opts.pool_share, "cache_dir", r->cache_dir ? r->cache_dir : r->worker.dir.path);
+		r->opts.bandwidth, "one_compiler", r->opts.one_compiler, "connections", r->opts.connections, "pool_bytes",
+		(json_int_t)r->opts.pool_bytes, "pool_share", r->opts.pool_share, "cache_dir",
+		r->cache_dir ? r->cache_dir : r->worker.dir.path);
 	WW_CHECK(q ? WW_OK : ww_nomem(err));
 	r->greeting_deadline_ns = ww_deadline_ns(START_S);
 	WW_CHECK(ww_worker_send(&r->worker, q, NULL, 0, r->greeting_deadline_ns, err));
@@ -497,6 +498,7 @@ enum ww_rc ww_ref_baseline(struct ww_ref *r, enum ww_baseline which, struct ww_r
 	WW_TRY(ww_json_get_num(b, "seconds", what, &out->seconds, err));
 	read_text(out->reason, sizeof(out->reason), b, "reason");
 	read_text(out->device_method, sizeof(out->device_method), b, "device_method");
+	out->several_streams = ww_json_bool(b, "several_streams", 0);
 out:
 	return ww_ref_finish(r, b, rc, err);
 }

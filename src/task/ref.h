@@ -40,6 +40,7 @@ struct ww_ref_opts {
 	int text_only;               /* skip hello: only for requests that work without it (set_parquet.c, outline.c) */
 	int waits;               /* ww_ref_begin() leaves the hello, at which the device is started, to ww_ref_ready() */
 	int one_compiler;        /* torch.compile compiles in the worker, without processes beside it */
+	int connections;         /* cuda: CUDA_DEVICE_MAX_CONNECTIONS of the worker; 0: the driver's own number */
 	uint64_t max_disk_bytes; /* below cache_dir; 0: 4 GiB; looked at twice a second */
 	int bandwidth;           /* measure the memory bandwidth at the start (0.4 s); else it is 0 in the device's facts */
 	uint64_t pool_bytes;     /* for references of draws that come again (struct ww_ref_draw) */
@@ -215,6 +216,7 @@ struct ww_ref_baseline {
 	char reason[256];
 	char device_method[16]; /* "graph", "kernels"; "clock" on cpu */
 	double seconds;         /* that preparing took */
+	int several_streams;    /* cuda: a call uses several streams, or that is not known */
 };
 enum ww_rc ww_ref_baseline(
 	struct ww_ref *r, enum ww_baseline which, struct ww_ref_baseline *out, struct ww_err *err) WW_MUST_CHECK;

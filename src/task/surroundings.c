@@ -160,7 +160,8 @@ enum ww_rc ww_surroundings_enter(
 /* ---- The environment --------------------------------------------------------------------------------------------- */
 
 /* CUDA_DEVICE_MAX_CONNECTIONS changes what a context costs, and may change what a baseline takes; a user's own is not
- * passed on.  WARPWRIGHT_CUDA_CONNECTIONS is for measuring that (bench/throughput/run --turns).
+ * passed on.  WARPWRIGHT_CUDA_CONNECTIONS in place of the judge's choice (src/judge/cache/baselines.c) is for measuring
+ * that (bench/throughput/run --turns).
  *
  * OPENBLAS_*: numpy's, which PyTorch imports and does not compute with, starts a thread for each core that spins at
  * first. */

@@ -20,6 +20,7 @@ from wwbridge import NoCollection, Refuse, lean  # noqa: E402
 with NoCollection():
     torch = lean.import_torch()
     from wwbridge import facts  # noqa: E402
+from wwbridge import streams  # noqa: E402
 from wwbridge.local import Local  # noqa: E402
 from wwbridge.task import Task  # noqa: E402
 from wwbridge.tensors import span  # noqa: E402
@@ -97,6 +98,15 @@ def modules_imported(path, name):
     own = [n for n in nodes if n.level or (n.module or "").split(".")[0] == name]
     return {m for n in own for m in ([n.module.split(".")[-1]] if n.module and n.module != name
                                      else [a.name for a in n.names])}
+
+
+@test
+def streams_of_a_capture():
+    chain = [([], 0), ([], 1), ([(1, 2)], 2), ([(2, 3), (1, 2)], 3)]
+    several = [([], 2), ([(1, 2), (1, 3)], 3), ([(1, 3), (2, 3)], 3), ([(1, 2), (3, 4)], 4),
+               ([(1, 2), (1, 3), (2, 4), (3, 4)], 4)]
+    assert all(streams.is_chain(*c) for c in chain)
+    assert not any(streams.is_chain(*c) for c in several)
 
 
 @test

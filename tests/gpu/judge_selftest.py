@@ -314,6 +314,37 @@ def first_of_a_batch():
     return bool(why)
 
 
+RECURRENT = """import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(64, 64, num_layers=2, bidirectional=True)
+    def forward(self, x):
+        return self.rnn(x)[0]
+def get_inputs():
+    return [torch.randn(32, 16, 64)]
+def get_init_inputs():
+    return []
+"""
+
+
+def connections_of_workers():
+    """A module whose call uses several streams gets a worker with the driver's number of hardware connections."""
+    start, said, why = time.monotonic(), "a call of the module uses several streams", ""
+    for name, source, again in (("one", ADD, 0), ("several", RECURRENT, 1)):
+        job = {"id": name, "task": h.write(f"{name}.py", source), "solution": {"kernels": HONEST, "plan": plan()}}
+        env = dict(h.env, WARPWRIGHT_LOG="info", XDG_CACHE_HOME=os.path.join(h.dir.name, "cache-streams"))
+        argv = [BINARY, "judge", "--batch", "-", "--target", "cuda", "--baselines", "eager"]
+        done = subprocess.run(argv, env=env, input=json.dumps(job) + "\n", stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=280)
+        if done.stderr.count(said) != again or "verdict" not in json.loads(done.stdout or "{}"):
+            why += f"{name}: {done.stderr.count(said)} workers started again: {(done.stdout + done.stderr)[-300:]}"
+    print(f"{'not ok' if why else 'ok':<6} {'connections_of_workers':<20} {time.monotonic() - start:5.1f} s  {why}",
+          flush=True)
+    return bool(why)
+
+
 def jobs(chosen, quick):
     """One batch, so that a task is opened once; a fault costs a runner and nothing else."""
     tasks = {}
@@ -339,8 +370,8 @@ def main(names):
         print(f"{'not ok' if why else 'ok':<6} {seconds:5.1f} s  {name:<20} {v['status'] if v else '-':<14} "
               f"{why or summary(v)}", flush=True)
     if not quick and not names:
-        failed += times() + first_of_a_batch()
-        count += 2
+        failed += times() + first_of_a_batch() + connections_of_workers()
+        count += 3
     print(f"{count - failed} passed, {failed} failed")
     return failed != 0
 

@@ -151,6 +151,7 @@ enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct w
 	if (rc != WW_OK)
 		return rc;
 	e->prepared = info.available;
+	e->several_streams = info.several_streams;
 	if (!info.available) {
 		e->settled = 1;
 		e->available = 0;
@@ -181,6 +182,18 @@ enum ww_rc ww_base_compile_ahead(struct ww_judge_task *t, struct ww_err *err)
 	return e->prepared || !may_be_called(t) ? WW_OK : ww_ref_compile_ahead(t->ref, WW_BASE_COMPILE, err);
 }
 
+/* A worker begins with one hardware connection: its context takes the driver a quarter of the time then, which is what
+ * opening many tasks waits for.  What runs on one stream is as fast.  A module that uses several (PyTorch's LSTM does)
+ * gets a worker with the driver's own number: ww_judge_hold() starts it, and begins the judgement again. */
+static enum ww_rc look_at_streams(struct ww_judge_task *t, struct ww_err *err)
+{
+	if (!ww_base_of(t, WW_BASE_EAGER)->several_streams || !t->ref_opts.connections)
+		return WW_OK;
+	t->ref_opts.connections = 0;
+	ww_judge_drop_ref(t);
+	return ww_err_set(err, WW_ERR_WORKER, "a call of the module uses several streams");
+}
+
 enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err)
 {
 	double us = 0;
@@ -189,6 +202,7 @@ enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err)
 	WW_CHECK(ww_base_prepare(t, WW_BASE_EAGER, err));
 	if (!ww_base_of(t, WW_BASE_EAGER)->prepared)
 		return WW_OK;
+	WW_CHECK(look_at_streams(t, err));
 	WW_CHECK(ww_session_draw_unchecked(t, WW_REF_PARAMS_INIT, err));
 	for (int k = 0; k < 2; k++)
 		WW_CHECK(ww_base_once(t, WW_BASE_EAGER, t->by_clock ? WW_REF_CLOCK : WW_REF_DEVICE, &us, err));
