@@ -303,6 +303,7 @@ static void parts_vars(struct ww_export *x)
 	int partial = ww_pytorch_count(x->image) > 0;
 	snprintf(head, sizeof(head), run_part, x->name, x->name);
 	ww_vars_set(v, "PARTS", "");
+	ww_vars_set(v, "ONE_STREAM", partial ? "False" : "True");
 	if (partial)
 		add_parts(x);
 	ww_vars_set(v, "PY_RUN",

@@ -99,6 +99,7 @@ int ww_cuda_open(void **self, int device, int threads, const struct ww_run_host 
 	if ((kind = load_driver(x, r)) != WW_RUN_OK)
 		return kind;
 	move_driver_mappings();
+	(void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1); /* a plan has one stream: its context starts sooner */
 	WW_CUDA_TRY(x->cuInit(0), "cuInit");
 	WW_CUDA_TRY(x->cuDeviceGetCount(&count), "cuDeviceGetCount");
 	if (device >= count) {
