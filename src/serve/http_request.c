@@ -244,6 +244,17 @@ static enum MHD_Result refuse(struct ww_http_reply *x, int status, const char *w
 	return x->lost ? MHD_NO : MHD_YES;
 }
 
+/* A path that there is not: the answer names those that there are. */
+static enum MHD_Result refuse_path(struct ww_http_reply *x, const char *why)
+{
+	const struct ww_http_opts *o = &x->h->o;
+	ww_auto_str paths = WW_STR_INIT(2048);
+	for (size_t i = 0; i < o->n_routes; i++)
+		ww_str_addf(&paths, "%s%s %s", i ? ", " : "", o->routes[i].method, o->routes[i].path);
+	ww_http_reply_error(x, 404, "%s; there are %s", why, paths.p ? paths.p : "none");
+	return x->lost ? MHD_NO : MHD_YES;
+}
+
 static enum MHD_Result begin(struct ww_http_reply *x, const char *method, const char *version)
 {
 	const char *why;
@@ -259,7 +270,7 @@ static enum MHD_Result begin(struct ww_http_reply *x, const char *method, const 
 		x->too_long = 400;
 	int status = check(x, &why);
 	if (status)
-		return refuse(x, status, why);
+		return status == 404 ? refuse_path(x, why) : refuse(x, status, why);
 	if (x->route->ws) {
 		enum ww_http_handshake shaken = ww_http_ws_open(x);
 		return shaken == WW_HTTP_UPGRADED ? MHD_YES

@@ -290,6 +290,7 @@ static void test_refusals(void **state)
 		const char *request;
 		const char *status;
 	} cases[] = { { GET("/none") "\r\n", "404 Not Found" },
+		{ GET("/") "\r\n", "there is nothing at this path; there are GET /hello" },
 		{ POST("/hello") "Content-Length: 0\r\n\r\n", "405 Method" }, { GET("/ws") "\r\n", "426 Upgrade" },
 		{ "GET /hello HTTP/1.1\r\n\r\n", "400 Bad" }, { GET("/hello") HOST "\r\n", "400 Bad" },
 		{ "GET /hello HTTP/2.0\r\n" HOST "\r\n", "505 HTTP" }, { GET("hello") "\r\n", "404 Not" },
