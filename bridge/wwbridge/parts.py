@@ -130,14 +130,6 @@ class Layout:
         if self.lead > 1:
             yield Kind("index {} of the first and the last dimension", "pairs", 1, self.lead * self.cols, 1, self.numel)
 
-    def blocks(self):
-        """(first, end) of each block."""
-        for start, view in self.pieces:
-            n = math.prod(view)
-            m = max(1, n // self.block)
-            for j in range(m):
-                yield start + j * self.block, start + (n if j == m - 1 else (j + 1) * self.block)
-
     def counts(self, device):
         """(elements of each part, the kind of each part)"""
         def column(n, each, rest):
@@ -192,7 +184,13 @@ class Layout:
             if part < k.groups:
                 return k.words(part), self._positions(k, k.members(part), device)
             part -= k.groups
-        a, b = next(x for i, x in enumerate(self.blocks()) if i == part)
+        for start, view in self.pieces:
+            n = math.prod(view)
+            m = max(1, n // self.block)
+            if part < m:
+                break
+            part -= m
+        a, b = start + part * self.block, start + (n if part == m - 1 else (part + 1) * self.block)
         return f"elements {a} to {b - 1}", torch.arange(a, b, device=device)
 
     def _positions(self, k, members, device):
@@ -252,20 +250,24 @@ class Limits:
         info = torch.finfo(own)  # `smallest`: what may be flushed to zero
         smallest = info.tiny * info.eps if own == torch.float16 else info.tiny
         least2 = torch.maximum(exact2 * floor**2 * (ONE**2 / n).clamp(min=1.0), n * smallest**2)
-        self.limit2 = torch.maximum(least2, 16 * torch.maximum(own2, self._usual(n, kind) * n))
+        self.limit2 = torch.maximum(least2, 16 * torch.maximum(own2, self._usual2(own2, n, kind)))
         self.seen, self.sum2, self.sum4, self.moved2, self.wide = 0, 0, 0, torch.zeros_like(own2), {}
 
-    def _usual(self, n, kind):
-        """PyTorch's usual mean square error in parts of this kind with elements of about the same size, within a factor
-        of two: its error in one part may be small by luck.  It is the square of the mean of roots, so that one badly
+    def usual2(self, error2):
+        """The usual error of each part, from those of all, squared."""
+        return self._usual2(error2, *self.layout.counts(error2.device))
+
+    def _usual2(self, error2, n, kind):
+        """PyTorch's usual error in parts of this kind with elements of about the same size, within a factor of two: its
+        error in one part may be small by luck.  The mean square is the square of the mean of roots, so that one badly
         conditioned part does not raise the limit of the others."""
         scale = torch.frexp(self.size2 / n)[1].long().clamp(-SCALES, SCALES) // 2 + SCALES
         key = kind * 2 * SCALES + scale
         bins = int(2 * SCALES * (len(self.layout.kinds) + 1))
-        root = (self.own2 / n).sqrt().sqrt()
+        root = (error2 / n).sqrt().sqrt()
         ones = torch.zeros(bins, dtype=torch.float64, device=n.device).index_add_(0, key, torch.ones_like(root))
         all_ = torch.zeros_like(ones).index_add_(0, key, root)
-        return (all_[key] / ones[key]) ** 4
+        return (all_[key] / ones[key]) ** 4 * n
 
     def learn(self, error2, size2, moved2, unit):
         """Take in a neighbour of the draw: PyTorch's error there, the size of the parts, how far the exact result has

@@ -10,6 +10,8 @@ Rejected: model.double() (factories and casts inside forward() would stay fp32);
 decomposition of ours could be wrong in the way the candidate is).
 """
 
+import contextlib
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
@@ -154,8 +156,10 @@ def addresses(task, leaves, whole=False):
     return {t.untyped_storage().data_ptr() if whole else t.data_ptr() for t in held}
 
 
-def default_run(task):
-    out = task.forward()
+def default_run(task, mode=None):
+    """The task's outputs by its own program. mode: a dispatch mode to run it in."""
+    with mode or contextlib.nullcontext():
+        out = task.forward()
     own = addresses(task, task.leaves)
     out = [t.clone(memory_format=torch.contiguous_format) if t.data_ptr() in own else t.contiguous() for t in out]
     task.restore()

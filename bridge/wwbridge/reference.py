@@ -16,7 +16,7 @@ error that PyTorch would exceed there in one of 10,000 draws, and beyond what 84
 inputs do to the exact result.  That error is the root mean square of those that were seen, the draw's own included,
 times 4.0 if a single element makes it and 1.3 if 64 do; their variance shows how many (after 17 normal errors the
 next one exceeds 16 times their root mean square once in 10^11).  A part far beyond its limit after SOON neighbours is
-wrong without further ones.
+wrong without further ones.  Few parts that are wrong may be near ties all the same (ties.py).
 
 Neighbours decide on the whole of an output, too, unless its error is far beyond the limit.  Of two equally exact
 programs one has more than four times the error of the other, in a single number, in 15% of all draws; the result of a
@@ -41,7 +41,7 @@ import math
 
 import torch
 
-from . import Refuse
+from . import Refuse, ties
 from .parts import BACKWARD, FEWER, ONE, SOON, Limits, layout, step_of, tail
 from .promoted import addresses, default_run, floating, nearer_to_zero, promoted_run
 from .tensors import out_of_memory, span, sub_seed
@@ -81,6 +81,7 @@ class References:
             self.limits = [self._limits(i, *m[2:], shaken and shaken[i]) for i, m in enumerate(measured)]
         self.seen = []  # for each neighbour: errors() of each output
         self.each = {}  # for each neighbour: the possible error of each number of a small output
+        self.near = {}  # for outputs with a part that may be a near tie, and neighbours so far: Ties
         task.target.sync()
 
     def _doubles(self):
@@ -156,7 +157,8 @@ class References:
                 all_near(d, e, self.own[i]["rms"], self.limits[i].limit2 if self.limits[i] else None)
 
     def tensors(self):
-        return [*self.exact, *self.default, *(t for p in self.limits if p for t in p.tensors())]
+        return [*self.exact, *self.default, *(t for p in self.limits if p for t in p.tensors()),
+                *(t.near2 for t in self.near.values())]
 
     def answer(self):
         return {
@@ -189,18 +191,56 @@ class References:
         few = found.numel() < FEW
         if row["pass"] and 1 < found.numel() < 2 * FEWER:
             return self._each(i, found, row)
-        if row["pass"] or row["nonfinite"] or not row["part"] and row["excess"] > (HOPELESS if few else BEYOND):
+        if row["pass"] or row["nonfinite"]:
             return row
+        if not row["part"] and row["excess"] > (HOPELESS if few else BEYOND):
+            return self._near_ties(i, found, row, own, 0)
         for n in (NEIGHBOURS,) if few else (SOON, NEIGHBOURS):
             self.look_around(n)
             seen = [rows[i] for rows in self.seen[:n] if rows[i]]
+            wide = wider(own, seen, found.numel())
             with self.task.lightly():
-                row = judge_strict(found, exact, default, wider(own, seen, found.numel()), self.limits[i], n)
+                row = judge_strict(found, exact, default, wide, self.limits[i], n)
             if row["pass"] or row["excess"] > (BEYOND if row["part"] else FURTHER):
                 break
+        if not row["pass"]:
+            row = self._near_ties(i, found, row, wide, n)
         if row["pass"] and 1 < found.numel() < 2 * FEWER:
             return self._each(i, found, row)
         return row
+
+    def _near_ties(self, i, found, row, own, n):
+        """The row of an output that is right but for near ties (ties.py), by its limits after n neighbours; else
+        `row`."""
+        limits, exact = self.limits[i], self.exact[i]
+        if limits is None or row["nonfinite"] or self.doubles[i] or not self.finite[i]:
+            return row
+        limit2 = limits.wide[n] if n else limits.limit2
+        with self.task.lightly():
+            error2 = squares(found, exact)
+            beyond = error2 > limit2
+            if not ties.few(limits, beyond):
+                return row
+        near = self.near.setdefault((i, n), ties.Ties(limits, limit2))
+        while True:
+            with self.task.lightly():
+                which = near.which(error2, beyond)
+                rest = which and without(found, exact, limits.layout, which[1])
+                right = which and judge_strict(rest, exact, self.default[i], own, limits, n, which[0])
+            if right and right["pass"]:
+                whole = Distance(found, exact).measure()
+                return {**right, "err_rel": whole["err_rel"], "err_abs": whole["err_abs"]}
+            if near.runs == ties.RUNS or near.none():
+                return row
+            near.learn(self._otherwise(i, near.runs))
+
+    def _otherwise(self, i, k):
+        """The errors of the parts of output i in a run of the task's own program with other roundings; None if it
+        fails."""
+        with Neighbour(self.task, k, ties.move):
+            out = self._if_taken(lambda: default_run(self.task, ties.Jitter(generator(self.task, k))))
+        with self.task.lightly():
+            return out and squares(out[i], self.exact[i])
 
     def _each(self, i, found, row):
         """Check each number of an output that is right as a whole and too small for parts: none may be omitted or
@@ -261,28 +301,35 @@ class References:
             return None
 
 
+def generator(task, k):
+    return torch.Generator(task.device).manual_seed(k)
+
+
 class Neighbour:
     """Context in which the task's inputs, parameters and statistics are a little nearer to zero: some elements by one
     unit in the last place (the value is the coarsest such unit), or every second time all of them by up to FAR (the
-    value is inf)."""
+    value is inf).  move: they are changed by this function instead."""
 
-    def __init__(self, task, k):
-        self.task, self.k = task, k
+    def __init__(self, task, k, move=None):
+        self.task, self.k, self.move = task, k, move
 
     def __enter__(self):
         held = {id(t): t for t in [*self.task.inputs, *self.task.params.values(), *self.task.held.drawn().values()]
                 if floating(t)}
         unit, self.before = torch.finfo(torch.float64).eps, []
-        g = torch.Generator(self.task.device).manual_seed(self.k)
+        g = generator(self.task, self.k)
         for t in held.values():
             data = span(t.detach())
             self.before.append((data, data.clone()))
-            eps = torch.finfo(t.dtype).eps
-            share = torch.rand(data.shape, generator=g, device=data.device)
-            data.copy_(nearer_to_zero(data, FAR * share if self.k % 2 else eps * share.round()))
-            unit = max(unit, eps)
+            (self.move or self.nearer)(data, g)
+            unit = max(unit, torch.finfo(t.dtype).eps)
         self.task.held.keep_all()
         return math.inf if self.k % 2 else unit
+
+    def nearer(self, data, g):
+        share = torch.rand(data.shape, generator=g, device=data.device)
+        eps = torch.finfo(data.dtype).eps
+        data.copy_(nearer_to_zero(data, FAR * share if self.k % 2 else eps * share.round()))
 
     def __exit__(self, *exc):
         for data, values in self.before:
@@ -504,13 +551,23 @@ def all_near(found, exact, rms, limit2):
     return {"err_rel": relative(err2, rms * rms * exact.numel()), "err_abs": top, "at": None}, not beyond
 
 
-def judge_strict(found, exact, default, own, limits, neighbours=0):
+def without(found, exact, layout_, parts):
+    """found, with the values of `exact` in these parts."""
+    out = found.clone()
+    for part in parts.nonzero().flatten().tolist():
+        at = layout_.find(part, found.device)[1]
+        out.view(-1)[at] = exact.reshape(-1)[at].to(out.dtype)
+    return out
+
+
+def judge_strict(found, exact, default, own, limits, neighbours=0, ties=None):
     """docs/design/rules.md, section 4.  If PyTorch's own run is not finite but the reference is (an overflow of its
     type), either is right. limits: of the parts, None if there are none; neighbours: how many went into these
-    limits."""
+    limits; ties: parts that are right."""
     limit_rel = max(4 * own["err_rel"], own["floor"])
     limit_abs = 16 * max(own["err_abs"], own["floor"] * own["rms"])
     limit2 = None if limits is None else limits.wide[neighbours] if neighbours else limits.limit2
+    limit2 = limit2 if ties is None else torch.where(ties, math.inf, limit2)
     own = {**own, "limit_rel": limit_rel, "limit_abs": limit_abs}
     v, good = Violations(found.dtype), True
     if exact.numel():

@@ -1,0 +1,256 @@
+"""Near ties (bridge/wwbridge/ties.py): PyTorch's own program with other roundings is right, what is wrong in few parts
+is not.  A task reads TWIN[0], which its text holds: 0 is the task itself, other values make it another program.
+test_reference.py runs these in its process."""
+
+import types
+
+import torch
+from wwbridge import facts, ties
+from wwbridge.reference import squares
+from wwbridge.task import Task
+
+HEAD = """
+import torch, torch.nn as nn, torch.nn.functional as F
+TWIN = [0]
+def near(t):
+    '''With TWIN: one element in twenty one unit in the last place nearer to zero.'''
+    if TWIN[0] < 1:
+        return t
+    some = torch.rand(t.shape, generator=torch.Generator().manual_seed(TWIN[0])) < 0.05
+    return torch.where(some, (t.double() * (1 - torch.finfo(t.dtype).eps)).to(t.dtype), t)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+"""
+# With inputs 64 times as large a row's largest score takes all, and the second largest is often as large in bfloat16.
+ATTENTION = HEAD + """
+        self.fc, self.out = nn.Linear(64, 192, bias=False), nn.Linear(64, 64)
+        angles = torch.outer(torch.arange(512.), 10000.0 ** (-torch.arange(0, 32) / 32)).repeat(1, 2)
+        self.cos, self.sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+        self.to(torch.bfloat16)
+    def turned(self, x):
+        a, b = x.chunk(2, -1)
+        return near(x * self.cos + torch.cat([-b, a], -1) * self.sin)
+    def forward(self, x):
+        q, k, v = self.fc(x).chunk(3, -1)
+        q, k, mask = self.turned(q), self.turned(k), torch.ones(512, 512, dtype=torch.bool).tril(int(TWIN[0] == -1))
+        return self.out(F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], mask)[:, 0]) + x
+def get_inputs(): return [torch.randn(8, 512, 64).bfloat16()]
+def get_init_inputs(): return []
+"""
+# Of two gates that are equal once they are rounded both count.
+EXPERTS = HEAD + """
+        self.pre, self.router = nn.Linear(64, 64), nn.Linear(64, 6, bias=False)
+        self.w_in, self.w_out = (nn.Parameter(torch.randn(6, *s) / 8) for s in ((64, 32), (32, 64)))
+        self.to(torch.bfloat16)
+    def forward(self, x):
+        x = near(F.gelu(self.pre(x)))
+        gates = F.softmax(self.router(x), -1)
+        gates = gates * (gates >= gates.topk(2, -1).values[..., -1:])
+        gates = gates / gates.sum(-1, keepdim=True)
+        outs = torch.einsum('nd,edh->enh', x, self.w_in).relu() @ self.w_out
+        return torch.einsum('end,ne->nd', outs, gates) + x
+def get_inputs(): return [torch.randn(2048, 64).bfloat16()]
+def get_init_inputs(): return []
+"""
+# Four rows of 4,096 go the one way or the other by the last bits of a sum that cancels.  The twin adds one by one.
+BRANCH = HEAD + """
+        self.a, self.b = nn.Linear(64, 64), nn.Linear(64, 64)
+    def forward(self, x):
+        s = sum(x[:, i : i + 1] for i in range(63, -1, -1)) if TWIN[0] else x.sum(-1, keepdim=True)
+        return torch.where(s > 0, self.a(x), self.b(x))
+def get_inputs():
+    x = torch.randn(4096, 64)
+    x[:4, 32:] = -x[:4, :32] * (1 + 3e-7 * torch.randn(4, 32))
+    return [x]
+def get_init_inputs(): return []
+"""
+SMOOTH = HEAD + """
+        self.fc, self.w = nn.Linear(64, 64), nn.Parameter(torch.randn(64, 64) / 8)
+        self.to(torch.{dtype})
+    def forward(self, x):
+        return F.gelu(near(self.fc(x))) @ self.w
+def get_inputs(): return [torch.randn(4096, 64, dtype=torch.{dtype})]
+def get_init_inputs(): return []
+"""
+
+
+class Drawn:
+    """A task on one draw."""
+
+    def __init__(self, text):
+        self.task = Task(text, "ties.py", 3, facts.Target("cpu", 0, torch))
+        self.task.share()
+
+    def draw(self, seed, scale=1.0):
+        self.task.draw(seed, scale, 0.0, "redraw")
+        self.task.reference()
+        self.refs = self.task._references
+        return self
+
+    def twin(self, number):
+        switch = type(self.task.model).forward.__globals__["TWIN"]
+        switch[0] = number
+        out = self.task.forward()[0].clone()
+        switch[0] = 0
+        return out
+
+    def judge(self, found):
+        self.task._shared.outputs[0].copy_(found)
+        before = [t.clone() for t in self.task.inputs]
+        row = self.task.compare("strict")["outputs"][0]
+        assert all(map(torch.equal, before, self.task.inputs)), "inputs were left changed"
+        return row
+
+    def near(self):
+        """The Ties that decided, None if none were needed."""
+        return next(iter(self.refs.near.values()), None)
+
+
+def twins_are_right(text, seeds, scale=1.0):
+    d, needed = Drawn(text), 0
+    for seed in seeds:
+        d.draw(seed, scale)
+        for number in (1, 2):
+            row = d.judge(d.twin(number))
+            assert row["pass"], (seed, number, row)
+        needed += d.near() is not None
+    d.task.close()
+    assert needed, "no draw had near ties: this tests nothing"
+
+
+def attention_of_scores_that_round_alike_is_right():
+    twins_are_right(ATTENTION, (1, 2), 64.0)
+
+
+def experts_with_gates_that_round_alike_are_right():
+    twins_are_right(EXPERTS, range(10))
+
+
+def a_branch_by_the_last_bits_of_a_sum_is_right():
+    twins_are_right(BRANCH, range(8))
+
+
+def rows_of(x):
+    return x.view(-1, x.shape[-1])
+
+
+def what_is_wrong_beside_near_ties_is_refused():
+    d = Drawn(ATTENTION).draw(1, 64.0)
+    honest, default = d.twin(1), d.refs.default[0]
+    row = d.judge(honest)
+    assert row["pass"] and d.near(), row
+    near, limits = d.near(), d.refs.limits[0]
+    error2 = squares(honest, d.refs.exact[0])
+    rows = next(k for k in limits.layout.kinds if k.name == "row {}")
+    first = sum(k.groups for k in limits.layout.kinds[: limits.layout.kinds.index(rows)])
+    of_rows = slice(first, first + rows.groups)
+    beyond = (error2 > near.limit2)[of_rows].nonzero().flatten().tolist()
+    assert beyond, "no row is beyond its limit"
+    # A near tie with an error twice as large as PyTorch's own ever is there.
+    wrong = honest.clone()
+    p = beyond[0]
+    off = rows_of(honest.double() - d.refs.exact[0])[p]
+    rows_of(wrong)[p] += (off / off.norm() * 2 * (2 * near.near2[first + p]).sqrt()).bfloat16()
+    assert not d.judge(wrong)["pass"], "an error that PyTorch never has there"
+    # What is no near tie: zeros, a row swapped with the next, another sign, a tenth more.
+    plain = (near.near2[of_rows] == 0).nonzero().flatten().tolist()
+    changes = {"zeros": lambda o, p: o[p].zero_(), "swapped": lambda o, p: o[p : p + 2].copy_(o[p : p + 2].flip(0)),
+               "negative": lambda o, p: o[p].neg_(), "half as much again": lambda o, p: o[p].mul_(1.5)}
+    for what, change in changes.items():
+        for p in plain[5::700]:
+            wrong = default.clone()
+            change(rows_of(wrong), p)
+            assert not d.judge(wrong)["pass"], (what, p)
+    # One row more than there are near ties, and a mask that lets one key more through.
+    wrong = honest.clone()
+    rows_of(wrong)[plain[9]] = 0
+    assert not d.judge(wrong)["pass"], "a row of zeros among near ties"
+    assert not d.judge(d.twin(-1))["pass"], "a mask off by one"
+    taken = 0
+    for p in range(3, 4096, 256):  # rows of a solution's own choice
+        wrong = default.clone()
+        rows_of(wrong)[p] = 0
+        taken += d.judge(wrong)["pass"]
+    assert taken <= 4, f"{taken} of 16 rows of zeros accepted"
+    d.task.close()
+
+
+def a_task_without_near_ties_lets_nothing_through():
+    for dtype in ("bfloat16", "float16", "float32"):
+        d = Drawn(SMOOTH.replace("{dtype}", dtype)).draw(1)
+        assert d.judge(d.twin(1))["pass"], dtype
+        default, exact = d.refs.default[0], d.refs.exact[0]
+        for n in (1, 40):
+            wrong = default.clone()
+            wrong[7 : 7 + n] = 0
+            assert not d.judge(wrong)["pass"], (dtype, n, "zeros")
+        d.refs.look_around(4)
+        limits = d.refs.limits[0]
+        at = next(j for j in range(4096) if "index 1000 of dimension 0" == limits.layout.find(j, exact.device)[0])
+        for by in (2.0, 30.0):  # times the limit of a row, spread over its 64 elements
+            wrong = exact.clone()
+            wrong[1000] += limits.wide[4][at].sqrt() * by / 8
+            assert not d.judge(wrong.to(default.dtype))["pass"], (dtype, by, "a row beyond its limit")
+        for near in d.refs.near.values():
+            assert near.runs == ties.FIRST and not near.most, (dtype, near.runs, near.most)
+        d.task.close()
+
+
+def other_roundings_stay_within_units_and_leave_whole_numbers():
+    g = torch.Generator().manual_seed(1)
+    for dtype, bits in ((torch.bfloat16, torch.int16), (torch.float16, torch.int16), (torch.float32, torch.int32),
+                        (torch.float64, torch.int64)):
+        t = torch.cat([torch.randn(4000).to(dtype), torch.tensor([0.0, 1.0, -3.0, float("inf"), float("nan"),
+                                                                  torch.finfo(dtype).max]).to(dtype)])
+        before = t.clone()
+        ties.move(t, g)
+        by = t.view(bits).long() - before.view(bits).long()
+        n = ties.UNITS.get(dtype, 1)
+        assert set(by[4000:].tolist()) == {0} and by[:4000].min() == -n and by[:4000].max() == n, dtype
+        assert (by[:4000] == 0).float().mean() < 0.5, dtype
+    large = torch.full((300,), 200.0).bfloat16()  # every number of that size is whole
+    ties.move(large, g)
+    assert 0 < int((large != 200).sum()) < 300
+
+
+def other_roundings_do_not_part_what_is_selected_from_where_it_comes_from():
+    """A largest value equals the one it was taken from, a mask stays, and each operator that rounds is moved."""
+    g = torch.Generator().manual_seed(1)
+    x = torch.randn(64, 32).bfloat16()
+    with ties.Jitter(g):
+        y = x * 1.5
+        best = y.topk(2, -1).values
+        count = (y >= best[:, -1:]).sum(-1)
+        kept = torch.where(y > 0, y, 0.0).relu().amax(-1) == y.amax(-1).clamp(min=0)
+        whole = (x > 0).to(torch.bfloat16) * 1.0
+    assert not torch.equal(y, x * 1.5) and int(count.min()) >= 2 and bool(kept.all())
+    assert torch.equal(whole, (x > 0).to(torch.bfloat16))
+
+
+def every_operator_that_rounds_exists():
+    for name in ties.ROUNDS:
+        assert hasattr(torch.ops.aten, name), name
+
+
+def parts_of_a_kind_decide_whether_few_are_wrong():
+    d = Drawn(SMOOTH.replace("{dtype}", "float32")).draw(1)
+    limits = d.refs.limits[0]
+    none = torch.zeros_like(limits.limit2, dtype=torch.bool)
+    of = limits.layout.counts(none.device)[1]
+    rows, columns = none.clone(), none.clone()
+    rows[:5], columns[of == 1] = True, True
+    assert not ties.few(limits, none) and ties.few(limits, rows) and ties.few(limits, rows | columns)
+    many = none.clone()
+    many[::20] = True
+    assert not ties.few(limits, many)
+    small = types.SimpleNamespace(kinds=[], counts=lambda _: (None, torch.zeros(20).long()))
+    assert not ties.few(types.SimpleNamespace(layout=small), torch.arange(20) < 1)
+    d.task.close()
+
+
+TESTS = [other_roundings_stay_within_units_and_leave_whole_numbers, every_operator_that_rounds_exists,
+         other_roundings_do_not_part_what_is_selected_from_where_it_comes_from,
+         parts_of_a_kind_decide_whether_few_are_wrong, a_branch_by_the_last_bits_of_a_sum_is_right]
+COSTLY = [attention_of_scores_that_round_alike_is_right, experts_with_gates_that_round_alike_are_right,
+          what_is_wrong_beside_near_ties_is_refused, a_task_without_near_ties_lets_nothing_through]
