@@ -8,7 +8,7 @@ not:
     vectors     It builds a program for each kind of vector instructions (17 s in all), and imports PyTorch in a process
                 of its own to load it (1.3 s each, also where it is built).  The processor names those that it has, and
                 PyTorch's headers are there for each; whether the C++ compiler knows the instructions that PyTorch does
-                not use itself is still tried, and loaded here.
+                not use itself is still tried, and loaded here; where workers are forked, once for all (warm.py).
 
 Only models with at least NETWORK modules get the pool and the precompiled headers.  A worker that compiles many tasks
 (`synth run`) gets the headers and no pool."""
@@ -26,16 +26,24 @@ def compiled(model, device, pool=True, **how):
     """torch.compile(model, **how). pool: inductor may start compiler processes. device: the model's."""
     network = len(list(model.modules())) >= NETWORK
     if device.type == "cpu":
-        from torch._inductor import config, cpu_vec_isa
+        from torch._inductor import config
 
-        config.cpp.vec_isa_ok = True
+        vectors()
         config.cpp_cache_precompile_headers = network or not pool
-        cpu_vec_isa.subprocess = SimpleNamespace(DEVNULL=subprocess.DEVNULL, check_call=check_call)
     if network and pool and os.path.isdir("/dev/shm"):
         from torch._inductor import config
 
         config.compile_threads = min(8, len(os.sched_getaffinity(0)))
     return torch.compile(model, **how)
+
+
+def vectors():
+    """Inductor's module of vector instructions, with these settings."""
+    from torch._inductor import config, cpu_vec_isa
+
+    config.cpp.vec_isa_ok = True
+    cpu_vec_isa.subprocess = SimpleNamespace(DEVNULL=subprocess.DEVNULL, check_call=check_call)
+    return cpu_vec_isa
 
 
 def check_call(argv, **kw):

@@ -3,8 +3,9 @@ computes and caches at its first compilation.  It starts neither threads nor the
 
 A worker's first torch.compile takes 1.9 s of a processor on the cpu target without the C++ compiler, its second 0.5.
 Most of the difference is the hash of PyTorch's and Triton's files for the names in their caches, imports inside of
-functions, and on cuda a C compiler for the module through which Triton speaks with the driver: it lies in the cache
-directory, of which each task has one of its own.
+functions, and a compiler: on cuda that of C for the module through which Triton speaks with the driver, on the cpu that
+of C++ to find out which vector instructions it knows.  What they make lies in the cache directory, of which each task
+has one of its own.
 
 What is compiled, and how well, stays as it is: nothing is set or registered here that a worker would not have.
 Rejected: to trace something with Dynamo.  It queries the device and caches the answer."""
@@ -13,6 +14,7 @@ import contextlib
 import importlib
 import os
 import pkgutil
+import tempfile
 
 from . import NoCollection
 
@@ -38,6 +40,7 @@ COMPILE = (
     "torch.distributed.tensor.experimental._attention", "torch.fx.experimental.validator",
     "torch.utils._cpp_embed_headers", "torch.utils.cpp_extension", "triton.compiler.compiler",
 )  # fmt: skip
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
 PATTERNS = "torch._inductor.fx_passes.serialized_patterns"
 
 
@@ -57,7 +60,7 @@ def import_later(names):
             importlib.import_module(name)
 
 
-def get_ready_to_compile():
+def get_ready_to_compile(target):
     import torch._dynamo
     import torch._inductor.compile_fx  # noqa: F401
 
@@ -66,6 +69,9 @@ def get_ready_to_compile():
         for module in pkgutil.iter_modules(importlib.import_module(PATTERNS).__path__, PATTERNS + "."):
             importlib.import_module(module.name)
     hash_files()
+    if target == "cpu":
+        find_vectors()
+        register_patterns()
 
 
 def hash_files():
@@ -80,6 +86,47 @@ def hash_files():
         from triton.runtime.cache import triton_key
 
         triton_key()
+
+
+def register_patterns():
+    """Inductor's patterns of attention and the like, which it registers at the first compilation for a device.  Not for
+    a GPU: they are made of tensors that stand for the device's, and nothing here may start it."""
+    with contextlib.suppress(Exception):
+        import torch
+        from torch._inductor.fx_passes import joint_graph, post_grad
+
+        joint_graph.lazy_init(torch.device("cpu"))
+        post_grad.lazy_init()
+
+
+def find_vectors():
+    """Let inductor find out which vector instructions the C++ compiler knows, which it keeps in the process.  Where one
+    fails, nothing is kept: a worker tries again, so that no failure here makes the baselines of all tasks slower."""
+    from .compiler import vectors
+
+    with contextlib.suppress(Exception), tempfile.TemporaryDirectory() as cache:
+        isa = vectors()
+        check, before = isa.VecISA.check_build, [(v, dict(vars(v))) for v in isa.supported_vec_isa_list]
+
+        def succeeds(self, code):
+            if not check(self, code):
+                raise RuntimeError("not known to the compiler")
+            return True
+
+        isa.VecISA.check_build = succeeds
+        set_before = os.environ.get(CACHE)
+        os.environ[CACHE] = cache
+        try:
+            isa.valid_vec_isa_list()
+        except Exception:
+            for v, values in before:
+                vars(v).clear()
+                vars(v).update(values)
+        finally:
+            isa.VecISA.check_build = check
+            os.environ.pop(CACHE)
+            if set_before is not None:
+                os.environ[CACHE] = set_before
 
 
 def one_driver_module():
@@ -118,7 +165,7 @@ def import_torch(target, exports, compiles):
 
             import_later(EXPORT)
         if compiles:
-            get_ready_to_compile()
+            get_ready_to_compile(target)
         torch.cuda.is_available = asks
 
 

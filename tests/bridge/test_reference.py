@@ -1324,6 +1324,46 @@ def workers_are_forked_ready_to_compile_and_without_a_device():
     assert os.waitpid(pid, 0)[1] == 0
 
 
+def workers_are_forked_knowing_the_compiler_and_the_patterns():
+    """On the cpu target: no worker asks the C++ compiler again which vector instructions it knows, nor registers
+    inductor's patterns; and what the compiler fails to build here is asked again there."""
+    import subprocess
+
+    from wwbridge import warm
+
+    def knows():
+        from torch._inductor import cpu_vec_isa
+        from torch._inductor.fx_passes import joint_graph, post_grad
+
+        isa, check, started = cpu_vec_isa, cpu_vec_isa.VecISA.check_build, []
+        flags = [v.build_arch_flags() for v in isa.supported_vec_isa_list]
+        isa.VecISA.check_build = lambda self, code: False
+        warm.find_vectors()
+        assert isa.valid_vec_isa_list.cache_info().currsize == 0
+        assert flags == [v.build_arch_flags() for v in isa.supported_vec_isa_list]
+        isa.VecISA.check_build = check
+        assert warm.import_all("cpu", True, True) is None
+        subprocess.Popen = started.append  # of no use any more
+        assert isa.valid_vec_isa_list() and not started
+        assert joint_graph.lazy_init.cache_info().currsize == post_grad.lazy_init.cache_info().currsize == 1
+        joint_graph.lazy_init(torch.device("cpu"))
+        assert joint_graph.lazy_init.cache_info().hits == 1
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
+            torch.set_num_threads(2)
+            before = len(os.listdir("/proc/self/task"))
+            knows()
+            assert len(os.listdir("/proc/self/task")) == before
+        except BaseException:
+            print("\n".join("# " + line for line in traceback.format_exc().splitlines()), flush=True)
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
 @test
 def a_block_that_gives_no_tensor_is_left_out_of_the_catalogue():
     from wwbridge.crawl import run_task
@@ -1408,9 +1448,11 @@ def a_graph_of_shapes_alone_knows_halves():
 
 # Before one asks for the device, and before one needs what the import leaves out.
 TESTS[:0] = [what_the_import_leaves_out_comes_when_it_is_needed,
-             workers_are_forked_ready_to_compile_and_without_a_device]
+             workers_are_forked_ready_to_compile_and_without_a_device,
+             workers_are_forked_knowing_the_compiler_and_the_patterns]
 # Half of the processor time: with "all" (cli/bridge_all).
 COSTLY = [what_the_import_leaves_out_comes_when_it_is_needed, workers_are_forked_ready_to_compile_and_without_a_device,
+          workers_are_forked_knowing_the_compiler_and_the_patterns,
           random_defects_of_random_sizes_are_found, random_modules_with_other_roundings_are_right,
           a_profile_names_every_operator, one_number_still_has_to_be_exact, one_number_is_not_judged_by_luck,
           what_is_small_is_held_to_its_own_size, each_of_a_handful_of_numbers_counts, few_numbers_are_judged_in_parts,
