@@ -91,6 +91,7 @@ torch.stack(looked_up(x, y, i, self.w))
 turned(image)
 F.softmax(F.pixel_unshuffle(F.softplus(image[:, :, :8, :8]), 4), 1)
 states(image)
+torch.cat([v.flatten() for v in written(long)])
 """.split("\n")[1:-1]
 TASK = """import torch
 import torch.nn as nn
@@ -126,6 +127,17 @@ def long_rows(x):
     ties, nan = (x[:, :90] * 3).round(), x.masked_fill(x > 2, float("nan"))
     return [torch.topk(x, 3)[0], torch.sort(ties, stable=True, descending=True)[1], torch.sort(nan, dim=1)[0],
             torch.topk(x, 40, largest=False)[0], torch.kthvalue(x.t(), 900, dim=0)[0][:, None]]
+
+
+def written(x):
+    at, to, tall = (x * 30).long().abs().clamp(max=96), x[:, :97], x.view(3, 100, 20)
+    some, each, few = at[0, :100], at.view(3, 100, 20), tall[:, :97]
+    return [to.relu().scatter_add(1, at, x) * 2, to.bfloat16().scatter_add(1, at, x.bfloat16()).float(),
+            to.scatter_reduce(1, at, x, "mean", include_self=False), to.scatter_reduce(1, at, x, "amax", include_self=False),
+            to.scatter_reduce(1, at, x.tanh(), "prod"), to.scatter(1, at, x), few.scatter_reduce(1, each, tall, "amin"),
+            few.index_add(1, some, tall, alpha=0.5), few[0].index_put((some - 97,), tall[1], accumulate=True),
+            few.scatter_reduce(1, at[:, :100, None].expand(3, 100, 20), tall, "mean"),
+            few.scatter_add(1, each[:2, :, :15], tall)]
 
 
 def by_lanes(x, y, i, image):

@@ -190,12 +190,103 @@ WW_KERNEL(final)
 	ww_cpu_reduce_final(b, arg, WW_OP_SUM, io_done, &c);
 }
 
+/* Elements written to places: x the tensor that is written to, z what is written, at the places (one of a slice's). */
+struct io_scatter {
+	struct io io;
+	const int64_t *at;
+	long long len, list;
+};
+WW_FN ww_vf scatter_self(const void *ctx, long long o, long long m, long long i, int n)
+{
+	const struct io_scatter *c = ctx;
+
+	return ww_vf_load(c->io.x + (o * c->len + m) * c->io.cols + i, n);
+}
+WW_FN ww_vi scatter_place(const void *ctx, long long o, long long j, long long i, int n)
+{
+	const struct io_scatter *c = ctx;
+
+	return ww_vi_load_i64((const long long *)c->at + (o * c->list + j) * c->io.cols + i, n);
+}
+WW_FN int32_t scatter_slice(const void *ctx, long long o, long long j)
+{
+	const struct io_scatter *c = ctx;
+
+	return (int32_t)c->at[o * c->list + j];
+}
+WW_FN ww_vf scatter_src(const void *ctx, long long o, long long j, long long i, int n)
+{
+	const struct io_scatter *c = ctx;
+
+	return ww_vf_load(c->io.z + (o * c->list + j) * c->io.cols + i, n);
+}
+WW_FN void scatter_store(const void *ctx, long long o, long long m, long long i, ww_vf v, int n)
+{
+	const struct io_scatter *c = ctx;
+
+	ww_vf_store(c->io.y + (o * c->len + m) * c->io.cols + i, v, n);
+}
+WW_FN ww_vf scatter_row_self(const void *ctx, long long r, long long i, int n)
+{
+	const struct io_scatter *c = ctx;
+
+	return ww_vf_load(c->io.x + r * c->len + i, n);
+}
+WW_FN ww_vi scatter_row_place(const void *ctx, long long r, long long j, int n)
+{
+	const struct io_scatter *c = ctx;
+
+	return ww_vi_load_i64((const long long *)c->at + r * c->list + j, n);
+}
+WW_FN ww_vf scatter_row_src(const void *ctx, long long r, long long j, int n)
+{
+	const struct io_scatter *c = ctx;
+
+	return ww_vf_load(c->io.z + r * c->list + j, n);
+}
+WW_FN void scatter_row_store(const void *ctx, long long r, long long i, ww_vf v, int n)
+{
+	const struct io_scatter *c = ctx;
+
+	ww_vf_store(c->io.y + r * c->len + i, v, n);
+}
+#define SCATTER(name, how) \
+	WW_KERNEL(rows_##name) \
+	{ \
+		SCATTER_IO; \
+		ww_cpu_scatter_rows(b, arg, how, c.len, c.list, scatter_row_self, scatter_row_place, scatter_row_src, scatter_row_store, &c); \
+	} \
+	WW_KERNEL(mid_##name) \
+	{ \
+		SCATTER_IO; \
+		ww_cpu_scatter_mid(b, arg, how, c.len, c.list, scatter_self, scatter_place, scatter_src, scatter_store, &c); \
+	} \
+	WW_KERNEL(slices_##name) \
+	{ \
+		SCATTER_IO; \
+		ww_cpu_scatter_slices(b, arg, how, c.len, c.list, scatter_self, scatter_slice, scatter_src, scatter_store, &c); \
+	}
+#define SCATTER_ARG(type, i) WW_ARG(type, WW_SCATTER_ARGS + i)
+#define SCATTER_IO \
+	const struct io_scatter c = { { SCATTER_ARG(const float *, 0), SCATTER_ARG(float *, 1), WW_ARG(long long, 1), \
+									  SCATTER_ARG(const float *, 2) }, \
+		SCATTER_ARG(const int64_t *, 3), SCATTER_ARG(long long, 4), SCATTER_ARG(long long, 5) }
+SCATTER(sum, WW_SCATTER_SUM)
+SCATTER(prod, WW_SCATTER_PROD)
+SCATTER(max, WW_SCATTER_MAX)
+SCATTER(min, WW_SCATTER_MIN)
+SCATTER(set, WW_SCATTER_SET)
+
 const struct kernel_entry kernel_table[] = { { "softmax", softmax }, { "log_softmax", log_softmax },
 	{ "layernorm", layernorm }, { "rmsnorm", rmsnorm }, { "groupnorm", groupnorm }, { "scan", scan }, { "prod", prod },
 	{ "maxima", maxima }, { "minima", minima }, { "rowsum", rowsum }, { "rowmax", rowmax }, { "rowmin", rowmin },
 	{ "moments", moments }, { "loss", loss }, { "map", map }, { "nd", nd }, { "turn", turn }, { "pick", pick },
 	{ "midsum", midsum }, { "midmax", midmax }, { "midscan", midscan }, { "midscanmax", midscanmax },
-	{ "channel", channel }, { "part", part }, { "final", final }, { NULL, NULL } };
+	{ "channel", channel }, { "part", part }, { "final", final }, { "rows_sum", rows_sum }, { "mid_sum", mid_sum },
+	{ "slices_sum", slices_sum }, { "rows_prod", rows_prod }, { "mid_prod", mid_prod }, { "slices_prod", slices_prod },
+	{ "rows_max", rows_max }, { "mid_max", mid_max }, { "slices_max", slices_max }, { "rows_min", rows_min },
+	{ "mid_min", mid_min }, { "slices_min", slices_min }, { "rows_set", rows_set }, { "mid_set", mid_set },
+	{ "slices_set", slices_set }, { NULL, NULL } };
 
 static int buffer(struct ww_plan *p, void *data)
 {
@@ -382,6 +473,84 @@ static void test_nan_and_infinity(void **state)
 	assert_true(!isnan(y[0]) && isnan(y[100]) && y[220] == 0.0f && !isnan(y[299]));
 	free(y);
 	free(x);
+}
+
+static float scattered(const char *how, float a, float v)
+{
+	return !strcmp(how, "sum") ? a + v
+		: !strcmp(how, "prod") ? a * v
+		: !strcmp(how, "max")  ? (isnan(a) || a > v ? a : v)
+		: !strcmp(how, "min")  ? (isnan(a) || a < v ? a : v)
+							   : v;
+}
+
+/* form: "rows" (inner 1), "mid" or "slices", whose places are one for all of inner. */
+static void check_scatter(
+	const char *form, const char *how, long long outer, long long len, long long inner, long long list)
+{
+	const int slices = !strcmp(form, "slices"), rows = !strcmp(form, "rows");
+	const long long n_at = outer * list * (slices ? 1 : inner);
+	float *x = test_floats(outer * len * inner, 1), *z = test_floats(outer * list * inner, 1),
+		  *y = test_floats(outer * len * inner, 0), *want = test_floats(outer * len * inner, 0);
+	int64_t *at = malloc((size_t)(n_at + 1) * sizeof(*at));
+	struct ww_plan *p = host_new(2);
+	const struct ww_cpu_scatter r = {
+		.outer = outer, .len = len, .inner = inner, .list = list, .per = rows ? 3 : 0, .cols = inner > 40 ? 32 : 0
+	};
+	char name[32];
+
+	for (long long i = 0; i < n_at; i++) /* from the end, too, and some of them outside */
+		at[i] = i % 11 == 3 ? len + i : i % 13 == 5 ? -len - 1 : i * 7919 % (2 * len) - len;
+	z[outer * list * inner / 2] = NAN;
+	memcpy(want, x, (size_t)(outer * len * inner) * sizeof(*x));
+	for (long long o = 0; o < outer; o++)
+		for (long long j = 0; j < list; j++)
+			for (long long i = 0; i < inner; i++) {
+				long long m = at[slices ? o * list + j : (o * list + j) * inner + i];
+
+				m += m < 0 ? len : 0;
+				if (m >= 0 && m < len)
+					want[(o * len + m) * inner + i] = scattered(
+						how, want[(o * len + m) * inner + i], z[(o * list + j) * inner + i]);
+			}
+	snprintf(name, sizeof(name), "%s_%s", form, how);
+	if (rows)
+		ww_recipe_cpu_scatter_rows(p, name, &r);
+	else
+		ww_recipe_cpu_scatter(p, name, &r);
+	ww_arg_buf(p, buffer(p, x), 0);
+	ww_arg_buf(p, buffer(p, y), 0);
+	ww_arg_buf(p, buffer(p, z), 0);
+	ww_arg_buf(p, buffer(p, at), 0);
+	ww_arg_i64(p, len);
+	ww_arg_i64(p, list);
+	test_run(p);
+	host_free(p);
+	for (long long i = 0; i < outer * len * inner; i++)
+		if (y[i] != want[i] && !(isnan(y[i]) && isnan(want[i])))
+			fail_msg("%s of %lld x %lld x %lld, %lld: element %lld is %g, not %g", name, outer, len, inner, list, i,
+				(double)y[i], (double)want[i]);
+	free(x);
+	free(y);
+	free(z);
+	free(at);
+	free(want);
+}
+
+/* Elements come in their order, so that every result is the scalar loop's to the bit. */
+static void test_scatter(void **state)
+{
+	static const char *const how[] = { "sum", "prod", "max", "min", "set" };
+	static const long long sizes[][3] = { { 1, 1, 1 }, { 8, 1, 8 }, { 16, 3, 40 }, { 33, 16, 7 }, { 5, 65, 100 },
+		{ 100, 200, 31 }, { 4099, 20, 300 } };
+
+	(void)state;
+	for (size_t h = 0; h < sizeof(how) / sizeof(how[0]); h++)
+		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+			check_scatter("rows", how[h], 11, sizes[i][0], 1, sizes[i][2]);
+			check_scatter("mid", how[h], 2, sizes[i][0], sizes[i][1], sizes[i][2]);
+			check_scatter("slices", how[h], 2, sizes[i][0], sizes[i][1], sizes[i][2]);
+		}
 }
 
 static void test_cross_entropy(void **state)
@@ -588,9 +757,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_across),
 		cmocka_unit_test(test_running_nan), cmocka_unit_test(test_row_reductions),
-		cmocka_unit_test(test_nan_and_infinity), cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_groupnorm),
-		cmocka_unit_test(test_maps), cmocka_unit_test(test_transpose_and_gather), cmocka_unit_test(test_mid),
-		cmocka_unit_test(test_full_and_channel) };
+		cmocka_unit_test(test_nan_and_infinity), cmocka_unit_test(test_scatter), cmocka_unit_test(test_cross_entropy),
+		cmocka_unit_test(test_groupnorm), cmocka_unit_test(test_maps), cmocka_unit_test(test_transpose_and_gather),
+		cmocka_unit_test(test_mid), cmocka_unit_test(test_full_and_channel) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,6 +92,7 @@ WW_FN long long ww_max_ll(long long a, long long b) { return a > b ? a : b; }
 #include <ww/cpu/reduce.h>
 #include <ww/cpu/scan.h>
 #include <ww/cpu/sort.h>
+#include <ww/cpu/scatter.h>
 #include <ww/cpu/gemm.h>
 #include <ww/cpu/conv.h>
 #include <ww/cpu/attention.h>

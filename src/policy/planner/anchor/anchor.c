@@ -4,7 +4,7 @@
 #include <string.h>
 
 extern const struct anchor_ops pl_gemm_ops, pl_conv_ops, pl_attention_ops, pl_scan_ops, pl_sort_ops, pl_rnn_ops,
-	pl_turn_ops;
+	pl_turn_ops, pl_scatter_ops;
 
 const struct anchor_ops *const pl_anchor_ops[S_COUNT] = { [S_GEMM] = &pl_gemm_ops,
 	[S_CONV] = &pl_conv_ops,
@@ -12,7 +12,8 @@ const struct anchor_ops *const pl_anchor_ops[S_COUNT] = { [S_GEMM] = &pl_gemm_op
 	[S_SCAN] = &pl_scan_ops,
 	[S_SORT] = &pl_sort_ops,
 	[S_RNN] = &pl_rnn_ops,
-	[S_TURN] = &pl_turn_ops };
+	[S_TURN] = &pl_turn_ops,
+	[S_SCATTER] = &pl_scatter_ops };
 
 struct anchor *pl_anchor(struct pl *pl, struct gnode *n, enum anchor_kind kind, const char *what)
 {
@@ -83,10 +84,13 @@ int pl_fuses_operand(const struct anchor *s, int which)
 void pl_operand_place(
 	const struct anchor *s, int which, const struct ix *const *at, const struct ix *last, const struct ix **idx)
 {
+	const struct anchor_ops *ops = pl_anchor_ops[s->kind];
+	int own = ops->own_axis ? ops->own_axis(s, which) : ops->fuses & FUSES_OPERAND ? -1 : s->in[which].rank - 1;
+
 	for (int d = 0; d < s->out->rank; d++)
 		idx[d] = at[d];
-	if (!(pl_anchor_ops[s->kind]->fuses & FUSES_OPERAND))
-		idx[s->in[which].rank - 1] = last;
+	if (own >= 0)
+		idx[own] = last;
 }
 
 int pl_operand_contiguous(struct pl *pl, const struct operand *o)

@@ -1,5 +1,5 @@
 /* anchor.h - anchors: operations that have a template or a library of their own (GEMM, convolution, attention, scan,
- * sort, RNN).
+ * sort, scatter, RNN).
  *
  * An anchor names what it computes and its operands; the grouping decides where its result is stored and what is fused
  * behind it.  Operands must be readable by strides: a view of a buffer with affine indices is passed without a copy
@@ -18,7 +18,9 @@
 
 struct kern;
 
-enum anchor_kind { S_GEMM, S_CONV, S_ATTN, S_SCAN, S_SORT, S_RNN, S_TURN, S_COUNT };
+enum anchor_kind { S_GEMM, S_CONV, S_ATTN, S_SCAN, S_SORT, S_RNN, S_TURN, S_SCATTER, S_COUNT };
+/* What becomes of an element that is written to a place: added up there, and so on, or left as the last one. */
+enum pl_scatter { SCATTER_SUM, SCATTER_PROD, SCATTER_MAX, SCATTER_MIN, SCATTER_SET };
 enum pl_cell { CELL_TANH, CELL_RELU, CELL_GRU, CELL_LSTM }; /* numbered as in <ww/rnn.cuh> and <ww/cpu/rnn.h> */
 
 /* A strided operand of an anchor: element idx lies at offset + sum of idx[d] * stride[d], in elements of buf. */
@@ -66,6 +68,10 @@ struct anchor {
 			enum pl_cell cell;
 			int has_bias, reverse;
 		} rnn;
+		struct { /* in[]: what is written to, the places along dim, what is written (pl_scatter()) */
+			enum pl_scatter how;
+			int dim;
+		} scatter;
 	};
 	int consumers; /* number of stored values that read it */
 	int scheduled;
@@ -83,6 +89,9 @@ struct anchor_ops {
 	/* Which expressions become a part of its kernel.  FUSES_READER: of a value that reads the result at its own index;
 	 * FUSES_OPERAND: of its operands; FUSES_MASK: of operands after the third, whose last axis is not the result's. */
 	int fuses;
+	/* The dimension in which a fused operand runs over an axis of its own, in place of the result's; -1: none.  NULL:
+	 * none; of a mask the last one. */
+	int (*own_axis)(const struct anchor *s, int which);
 	/* Can the template read operand `which` by the strides of o?  Not called for fused operands. */
 	int (*fits)(struct pl *pl, const struct anchor *s, int which, const struct operand *o);
 	/* Are the operands among the kernel's own buffers, as those of its expressions are?  NULL: no. */
@@ -106,7 +115,7 @@ struct val *pl_constants_below(struct pl *pl, struct val *v);
 /* Is the expression of operand `which` fused into the anchor's kernel? */
 int pl_fuses_operand(const struct anchor *s, int which);
 /* idx[]: the operand's index that belongs to index at[] of the result; last: the index along the axis that only the
- * operand has. */
+ * operand has (own_axis()). */
 void pl_operand_place(
 	const struct anchor *s, int which, const struct ix *const *at, const struct ix *last, const struct ix **idx);
 /* The value that the anchor computes. */
@@ -145,6 +154,14 @@ int pl_sorts(const struct pl *pl, const struct val *x, int dim);
 /* The source indices, as floats, of elements first to first + count - 1 of each sorted row. */
 struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, int dim, const struct ix *first,
 	const struct ix *count, int descending);
+/* cpu: does it take less time to write `list` elements along dim of `to` one after the other than to have each element
+ * of the result ask all of them? */
+int pl_scatters(const struct pl *pl, const struct val *to, int dim, const struct ix *list);
+/* A tensor of to's shape that begins as `init`, with the elements of src written at the places along dim, both of to's
+ * shape but for that dimension.  A place below 0 counts from the end; nothing is written outside.  init and src may be
+ * constants. */
+struct val *pl_scatter(struct pl *pl, struct gnode *n, enum pl_scatter how, const struct val *to, struct val *init,
+	int dim, struct val *place, struct val *src);
 /* Estimated microseconds of all steps of a recurrent layer on cuda: of this anchor, and of cuDNN's kernels. */
 double pl_rnn_us(const struct pl *pl, enum pl_cell cell, double steps, double batch, double hidden);
 double pl_cudnn_rnn_us(enum pl_cell cell, double steps, double batch, double hidden);

@@ -2,8 +2,8 @@
  *
  * A value is a function of its index, so a scatter is computed as a gather: each element of the result reduces over all
  * written elements and takes those whose index is its own (hits).  The result is deterministic and needs no atomics.
- * The cost is the product of both sizes: little for what models scatter (experts, caches, labels), much for long lists,
- * whose sums are left to PyTorch.
+ * The cost is the product of both sizes: little for what models scatter (experts, caches, labels), much for long lists.
+ * Those an anchor writes one after the other on the cpu (anchor/scatter.c); on cuda their sums are left to PyTorch.
  *
  * An assignment through a view (z[:, 3] = y) gives the view's parent a new value, and so on up to the tensor that owns
  * the memory; nodes that name any of them later see it.  A view of that tensor that was made before the assignment and
@@ -120,6 +120,52 @@ static struct val *reduced_into(
 	pl_cannot(pl, n, "unknown argument reduce");
 }
 
+/* v, the places or what is written there, in the shape of `to` but for dimension dim; `fill` where v is smaller. */
+static struct val *written(
+	struct pl *pl, const struct val *to, int dim, struct val *v, const struct ix *list, double fill)
+{
+	const struct ix *size[PL_MAX_RANK], *cond = ix_const(pl, 1);
+
+	for (int d = 0; d < to->rank; d++) {
+		size[d] = d == dim ? list : to->size[d];
+		if (d != dim && ix_num(v->size[d]) < ix_num(to->size[d]))
+			cond = ix_mul(pl, cond, ix_lt(pl, pl->place[d], v->size[d]));
+	}
+	return pl_view_if(pl, v, to->rank, size, pl->place, cond, fill);
+}
+
+/* cpu: the result by an anchor that writes one element after the other; NULL: that takes longer, or has no form.
+ * how: as the argument reduce, "" for an assignment. */
+static struct val *in_order(struct pl *pl, struct gnode *n, struct val *to, int dim, struct val *index, struct val *src,
+	const char *how, int include_self)
+{
+	static const struct {
+		const char *how;
+		enum pl_scatter kind;
+		double none;
+	} kinds[] = { { "", SCATTER_SET, 0 }, { "sum", SCATTER_SUM, 0 }, { "add", SCATTER_SUM, 0 },
+		{ "mean", SCATTER_SUM, 0 }, { "prod", SCATTER_PROD, 1 }, { "multiply", SCATTER_PROD, 1 },
+		{ "amax", SCATTER_MAX, -INFINITY }, { "amin", SCATTER_MIN, INFINITY } };
+	struct val *at, *count, *one = pl_constf(pl, WW_F32, 1), *zero = pl_constf(pl, WW_F32, 0);
+	size_t k = 0;
+
+	while (k < WW_ARRAY_LEN(kinds) && strcmp(kinds[k].how, how))
+		k++;
+	if (k == WW_ARRAY_LEN(kinds) || to->rank < 1 || index->rank != to->rank ||
+		!pl_scatters(pl, to, dim, index->size[dim]))
+		return NULL;
+	at = written(pl, to, dim, pl_cast(pl, index, WW_I64), index->size[dim], INT32_MIN);
+	src = pl_cast(pl, src, to->dt);
+	src = src->kind == V_CONST ? src : written(pl, to, dim, src, index->size[dim], 0);
+	if (!*how || (include_self && strcmp(how, "mean")))
+		return pl_scatter(pl, n, kinds[k].kind, to, to, dim, at, src);
+	count = pl_scatter(pl, n, SCATTER_SUM, to, include_self ? one : zero, dim, at, one);
+	if (!include_self)
+		to = pl_where(pl, pl_op2(pl, OP_LT, zero, count), pl_constf(pl, to->dt, kinds[k].none), to);
+	src = pl_scatter(pl, n, kinds[k].kind, to, to, dim, at, src);
+	return strcmp(how, "mean") ? src : pl_op2(pl, OP_DIV, src, pl_cast(pl, pl_op2(pl, OP_MAXIMUM, count, one), to->dt));
+}
+
 /* An index of one dimension, expanded along dim to the shape of the elements that are written. */
 static struct val *index_rows(struct pl *pl, struct val *index, int dim, const struct val *like)
 {
@@ -167,14 +213,18 @@ static void scatter(struct pl *pl, struct gnode *n)
 			   *src = pl_need_val(pl, n, 3, n->variant == OF_NUMBER ? "value" : "src");
 	int dim = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), to->rank);
 	const char *how = n->variant == SUM ? "add" : pl_arg_str(n, 4, "reduce", "");
+	int include_self = (int)pl_arg_int(pl, n, 5, "include_self", 1);
+	struct val *v = in_order(pl, n, to, dim, index, src, how, include_self);
 	struct hits h;
 
+	if (v) {
+		done(n, v);
+		return;
+	}
 	if (n->variant == SUM)
 		leave_long_sums(pl, n, to, dim, index);
 	h = hits_of(pl, n, to, dim, index, src);
-	done(n,
-		*how ? reduced_into(pl, n, &h, to, how, (int)pl_arg_int(pl, n, 5, "include_self", 1))
-			 : assigned(pl, &h, to, src));
+	done(n, *how ? reduced_into(pl, n, &h, to, how, include_self) : assigned(pl, &h, to, src));
 }
 
 static void index_write(struct pl *pl, struct gnode *n)
@@ -183,21 +233,24 @@ static void index_write(struct pl *pl, struct gnode *n)
 			   *src = pl_need_val(pl, n, 3, n->variant == OF_NUMBER ? "value" : "source");
 	int dim = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), to->rank);
 	double alpha = n->variant == SUM ? pl_arg_num(pl, n, 4, "alpha", 1) : 1;
+	const char *how = n->variant == SUM ? "add" : n->variant == NAMED ? pl_arg_str(n, 4, "reduce", "mean") : "";
+	int include_self = n->variant != NAMED || pl_arg_int(pl, n, 5, "include_self", 1);
+	struct val *v;
 	struct hits h;
 
-	index = wrapped(pl, index, to->size[dim]);
-	if (n->variant == SUM)
-		leave_long_sums(pl, n, to, dim, index_rows(pl, index, dim, to));
 	if (src->kind != V_CONST && src->rank == 0)
 		src = pl_expand(pl, src, to->rank, to->size);
 	if (alpha != 1)
 		src = pl_op2(pl, OP_MUL, src, pl_constf(pl, src->dt, alpha));
-	h = hits_of(pl, n, to, dim, index_rows(pl, index, dim, to), src);
-	done(n,
-		n->variant == SUM         ? reduced_into(pl, n, &h, to, "add", 1)
-			: n->variant == NAMED ? reduced_into(pl, n, &h, to, pl_arg_str(n, 4, "reduce", "mean"),
-										(int)pl_arg_int(pl, n, 5, "include_self", 1))
-								  : assigned(pl, &h, to, src));
+	if (to->rank && (v = in_order(pl, n, to, dim, index_rows(pl, index, dim, to), src, how, include_self))) {
+		done(n, v);
+		return;
+	}
+	index = index_rows(pl, wrapped(pl, index, to->size[dim]), dim, to);
+	if (n->variant == SUM)
+		leave_long_sums(pl, n, to, dim, index);
+	h = hits_of(pl, n, to, dim, index, src);
+	done(n, *how ? reduced_into(pl, n, &h, to, how, include_self) : assigned(pl, &h, to, src));
 }
 
 /* ---- Several index tensors --------------------------------------------------------------------------------------- */
@@ -279,10 +332,13 @@ static void index_put(struct pl *pl, struct gnode *n)
 	src = src->kind == V_CONST ? src : pl_reshape(pl, src, flat->rank, size);
 	if (src->kind == V_CONST && accumulate)
 		src = pl_expand(pl, pl_where(pl, pl_index(pl, WW_BOOL, 0, NULL, ix_const(pl, 1)), src, src), flat->rank, size);
-	h = hits_of(pl, n, flat, d, index_rows(pl, pl_reshape(pl, lin, 1, &rows), d, flat), src);
-	done(n,
-		pl_reshape(pl, accumulate ? reduced_into(pl, n, &h, flat, "add", 1) : assigned(pl, &h, flat, src), to->rank,
-			to->size));
+	lin = index_rows(pl, pl_reshape(pl, lin, 1, &rows), d, flat);
+	v = in_order(pl, n, flat, d, lin, src, accumulate ? "add" : "", 1);
+	if (!v) {
+		h = hits_of(pl, n, flat, d, lin, src);
+		v = accumulate ? reduced_into(pl, n, &h, flat, "add", 1) : assigned(pl, &h, flat, src);
+	}
+	done(n, pl_reshape(pl, v, to->rank, to->size));
 }
 
 static void take(struct pl *pl, struct gnode *n)

@@ -278,7 +278,7 @@ static int first_pass(struct expr *e, const struct buf *b, const struct ix *off,
 
 	for (int d = 0; d < b->rank; d++)
 		bytes *= ix_num(b->size[d]);
-	if (b->dt != WW_F32 || bytes < least)
+	if ((b->dt != WW_F32 && b->dt != WW_I64) || bytes < least)
 		return 0;
 	while (i < e->n_vload && !(e->vload[i].buf == b && ix_same(e->vload[i].base, off)))
 		i++;
@@ -582,9 +582,9 @@ static const char *cast_vec(struct expr *e, const char *t, int from, int to)
 	return t;
 }
 
-/* Where neighbouring lanes read neighbouring elements of a buffer of 64-bit integers: the first one's address, and the
- * level at which it is known; else NULL. */
-static const char *integers_at(struct expr *e, struct val *v, const struct ix *const *idx, int *level)
+/* Where neighbouring lanes read neighbouring elements of a buffer of 64-bit integers: the first one's address, the
+ * level at which it is known, and whether they come from memory; else NULL. */
+static const char *integers_at(struct expr *e, struct val *v, const struct ix *const *idx, int *level, int *ahead)
 {
 	const struct ix *sub[2][PL_MAX_RANK], *off, *coef, *rest;
 
@@ -599,6 +599,7 @@ static const char *integers_at(struct expr *e, struct val *v, const struct ix *c
 		return NULL;
 	pl_kern_arg(e->pl, e->k, v->root);
 	*level = at_level(e, level_of(e, off));
+	*ahead = first_pass(e, v->root, off, FROM_MEMORY);
 	return pl_fmt(e->pl, "%s + %s", v->root->name, ix_text(e->pl, off));
 }
 
@@ -606,7 +607,8 @@ static const char *integers_at(struct expr *e, struct val *v, const struct ix *c
 static int equals_number(struct expr *e, struct val *v, const struct ix *const *idx, struct etext *t)
 {
 	for (int i = 0; i < 2; i++) {
-		const char *at = integers_at(e, v->arg[i], idx, &t->level);
+		int ahead;
+		const char *at = integers_at(e, v->arg[i], idx, &t->level, &ahead);
 		struct etext other;
 
 		if (!at)
@@ -942,22 +944,35 @@ static struct etext branch(struct expr *e, struct val *v, const struct ix *const
 	return t;
 }
 
+struct etext pl_places(struct expr *e, struct val *v, const struct ix *const *idx, int64_t end)
+{
+	struct etext at = { NULL, 1, 1 };
+	int ahead;
+
+	if ((at.t = integers_at(e, v, idx, &at.level, &ahead))) {
+		if (ahead)
+			emit(e, at.level, "ww_prefetch_ahead(%s, 2);", at.t);
+		at.t = pl_fmt(e->pl, "ww_vi_load_i64(%s, n)", at.t);
+		return at;
+	}
+	at = pl_expr(e, v, idx);
+	if (at.vec && (e->need_scalar || e->mask || end > 1 << 24)) {
+		e->need_scalar = 1;
+		at.t = NULL;
+	} else if (at.vec) {
+		at.t = pl_fmt(e->pl, "ww_vi_trunc(%s)", at.t); /* places below 2^24 are exact in floats */
+	}
+	return at;
+}
+
 static struct etext gathered(struct expr *e, struct val *v, const struct ix *const *idx)
 {
 	const struct ix *sub[PL_MAX_RANK], *name;
-	struct etext at = { NULL, 1, 1 };
-	const char *places = integers_at(e, v->arg[1], idx, &at.level);
+	struct etext at = pl_places(e, v->arg[1], idx, ix_num(v->arg[0]->size[v->dim]));
+	const char *places = at.vec ? at.t : NULL;
 
-	if (places) {
-		places = pl_fmt(e->pl, "ww_vi_load_i64(%s, n)", places);
-	} else {
-		at = pl_expr(e, v->arg[1], idx);
-		if (at.vec && (e->need_scalar || e->mask || ix_num(v->arg[0]->size[v->dim]) > 1 << 24)) {
-			e->need_scalar = 1;
-			return at.t = "ww_vf_zero()", at;
-		}
-		places = at.vec ? pl_fmt(e->pl, "ww_vi_trunc(%s)", at.t) : NULL; /* places below 2^24 are exact in floats */
-	}
+	if (!at.t)
+		return at.t = "ww_vf_zero()", at;
 	pl_map_index(e->pl, v, v->map, v->arg[0]->rank, idx, sub);
 	if (places) {
 		at.t = temp(e);

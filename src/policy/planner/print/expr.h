@@ -62,6 +62,9 @@ struct expr {
 int pl_has_lane(const struct expr *e, const struct ix *x); /* does x depend on e->lane? */
 void pl_expr_init(struct expr *e, struct pl *pl, struct kern *k);
 struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx);
+/* cpu: the integers v at idx as a ww_vi along the lane (vec), or as one number that all lanes share.  They are below
+ * `end`.  Text NULL: they have no vector form, and need_scalar is set. */
+struct etext pl_places(struct expr *e, struct val *v, const struct ix *const *idx, int64_t end);
 /* The text of a condition: a product of comparisons becomes a chain of &&. */
 const char *pl_cond_text(struct pl *pl, const struct ix *x);
 /* Is it a size, or computed from sizes alone (size / 2, where a gate begins)?  Such a factor can be written in plan.c.

@@ -76,7 +76,7 @@ static void open_expr(struct pl *pl, struct kern *k, struct expr *e, struct ww_s
 
 /* ---- cpu --------------------------------------------------------------------------------------------------------- */
 
-static const char *cpu_body(struct pl *pl, struct kern *k, const struct ix *const *idx)
+static const char *cpu_body(struct pl *pl, struct kern *k, int which, const struct ix *const *idx)
 {
 	const char *lane = k->loop->lane->name, *r;
 	struct ww_str b = pl_text(pl);
@@ -87,7 +87,7 @@ static const char *cpu_body(struct pl *pl, struct kern *k, const struct ix *cons
 		open_expr(pl, k, &e, &b, (struct etext){ vec ? "acc" : "one", vec, 2 }, idx != NULL);
 		e.vec = vec;
 		if (idx)
-			t = pl_expr(&e, k->anchor->in[0].val, idx);
+			t = pl_expr(&e, k->anchor->in[which].val, idx);
 		else
 			pl_cpu_stores(&e, k, 2);
 		if (!e.need_scalar)
@@ -101,6 +101,31 @@ static const char *cpu_body(struct pl *pl, struct kern *k, const struct ix *cons
 			"ww_vf all = ww_vf_zero();\nfor (int l = 0; l < n; l++) {\n%sall[l] = (float)%s;\n}\nreturn all;\n", r,
 			t.t);
 	return pl_fmt(pl, "for (int l = 0; l < n; l++) {\nconst float one = acc[l];\n%s}\n", r);
+}
+
+const char *pl_place_body(struct pl *pl, struct kern *k, int which, const struct ix *const *idx, int one)
+{
+	const char *lane = k->loop->lane->name;
+	struct ww_str b = pl_text(pl);
+	struct etext t = { NULL, 0, 2 };
+	struct expr e;
+
+	for (int vec = !one; vec >= 0; vec--) {
+		open_expr(pl, k, &e, &b, t, 1);
+		e.vec = vec;
+		t = pl_places(&e, k->anchor->in[which].val, idx, ix_num(k->loop->len));
+		if (!e.need_scalar)
+			break;
+	}
+	if (one)
+		return pl_fmt(pl, "%sreturn (int32_t)%s;\n", b.p, t.t);
+	if (e.vec)
+		return pl_fmt(pl, "const ix_t %s = %s_0;\n%sreturn %s;\n", lane, lane, b.p,
+			t.vec ? t.t : pl_fmt(pl, "ww_vi_set((int32_t)%s)", t.t));
+	return pl_fmt(pl,
+		"ww_vi all = ww_vi_set(0);\nfor (int l = 0; l < n; l++) {\nconst ix_t %s = %s_0 + l;\n%sall[l] = (int32_t)%s;\n}\n"
+		"return all;\n",
+		lane, lane, b.p, t.t);
 }
 
 /* ---- cuda -------------------------------------------------------------------------------------------------------- */
@@ -189,15 +214,15 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 
 const char *pl_store_body(struct pl *pl, struct kern *k, const char *start)
 {
-	return pl->target == WW_TARGET_CPU ? cpu_body(pl, k, NULL) : cuda_body(pl, k, 0, start, NULL);
+	return pl->target == WW_TARGET_CPU ? cpu_body(pl, k, 0, NULL) : cuda_body(pl, k, 0, start, NULL);
 }
 
 const char *pl_load_body(struct pl *pl, struct kern *k, const char *start, const struct ix *const *idx)
 {
-	return pl->target == WW_TARGET_CPU ? cpu_body(pl, k, idx) : cuda_body(pl, k, 0, start, idx);
+	return pl_load_body_of(pl, k, 0, start, idx);
 }
 
 const char *pl_load_body_of(struct pl *pl, struct kern *k, int which, const char *start, const struct ix *const *idx)
 {
-	return cuda_body(pl, k, which, start, idx);
+	return pl->target == WW_TARGET_CPU ? cpu_body(pl, k, which, idx) : cuda_body(pl, k, which, start, idx);
 }

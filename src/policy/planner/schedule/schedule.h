@@ -75,6 +75,11 @@ struct loop {
 	 * NULL */
 	const char *ahead, *refs, *fetch;
 	const char *given, *given_refs, *ask; /* the same for `load` of an operand after the first */
+	/* cpu, scatter: how many elements are written along its dimension, the variable that counts them, and the
+	 * statements that return their places and what is written. */
+	const struct ix *written;
+	const struct ix_atom *nth;
+	const char *place, *src;
 };
 
 /* Fill k->loop of every kernel, or find an earlier kernel that does the same to other buffers (k->shared). */
@@ -136,6 +141,9 @@ const struct ix *pl_sizes(struct pl *pl, const struct val *v, int from, int to);
 /* Statements of a functor that a template calls with elements along loop->lane, the first at `start`: stores the
  * outputs, given the anchor's results (cpu: the vector "acc" of n, cuda: the array "acc" of N = loop->width), */
 const char *pl_store_body(struct pl *pl, struct kern *k, const char *start);
-/* or returns operand 0 at idx, or another one (cuda). */
+/* or returns operand 0 at idx, or another one. */
 const char *pl_load_body(struct pl *pl, struct kern *k, const char *start, const struct ix *const *idx);
 const char *pl_load_body_of(struct pl *pl, struct kern *k, int which, const char *start, const struct ix *const *idx);
+/* cpu: returns the places that operand `which`, of integers, says at idx: a vector along loop->lane; or one, which does
+ * not depend on the lane. */
+const char *pl_place_body(struct pl *pl, struct kern *k, int which, const struct ix *const *idx, int one);

@@ -8,4 +8,5 @@
 #include <ww/recipe/cpu_conv.h>
 #include <ww/recipe/cpu_attention.h>
 #include <ww/recipe/cpu_rnn.h>
+#include <ww/recipe/cpu_scatter.h>
 #endif
