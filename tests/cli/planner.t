@@ -92,6 +92,9 @@ turned(image)
 F.softmax(F.pixel_unshuffle(F.softplus(image[:, :, :8, :8]), 4), 1)
 states(image)
 torch.cat([v.flatten() for v in written(long)])
+torch.relu(x)[:, 4:4]
+(x[:, :0].sum(1) + 1) * (x[:, :0] @ y[:, :0].t())
+F.conv2d(image[:0], self.w[:6, :6, None, None]).softmax(1)
 """.split("\n")[1:-1]
 TASK = """import torch
 import torch.nn as nn

@@ -216,6 +216,7 @@ int main(void)
 			t->contiguous &= t->size[i] == 1 || t->stride[i] == t->numel;
 			t->numel *= t->size[i];
 		}
+		t->contiguous |= !t->numel;
 		t->name = p.name[p.n];
 		for (const struct type *d = types; d->name; d++)
 			if (!strcmp(dtype, d->name))

@@ -424,6 +424,33 @@ static void test_scattered(void **state)
 	}
 }
 
+/* A value without elements has no launch, and a sum over none has one; the plan says that it is for none. */
+static void test_no_elements(void **state)
+{
+	static const char graph[] =
+		"{\"inputs\": [{\"name\": \"x\", \"dtype\": \"float32\", \"sizes\": [8, 0], \"strides\": [1, 1]}], \"params\": [], "
+		"\"nodes\": [{\"name\": \"s\", \"op\": \"aten.sum.dim_IntList\", \"args\": [{\"ref\": \"x\"}, [1]], \"kwargs\": {}, "
+		"\"out\": [{\"dtype\": \"float32\", \"sizes\": [8], \"strides\": [1]}]}, {\"name\": \"r\", \"op\": "
+		"\"aten.relu.default\", \"args\": [{\"ref\": \"x\"}], \"kwargs\": {}, \"out\": [{\"dtype\": \"float32\", "
+		"\"sizes\": [8, 0], \"strides\": [7, 1]}]}], \"outputs\": [{\"ref\": \"s\", \"dtype\": \"float32\", \"sizes\": [8], "
+		"\"strides\": [1]}, {\"ref\": \"r\", \"dtype\": \"float32\", \"sizes\": [8, 0], \"strides\": [7, 1]}]}";
+	json_t *g = json_loads(graph, 0, NULL);
+	struct pl_result r;
+
+	(void)state;
+	assert_non_null(g);
+	for (int cuda = 0; cuda < 2; cuda++) {
+		build(g, cuda ? "cuda" : "cpu", &r);
+		assert_string_equal(r.why, "");
+		assert_int_equal(r.n_kern, 1);
+		assert_non_null(strstr(r.plan_text, "WW_EQUAL(in_x->size[1], 0);"));
+		assert_null(strstr(r.plan_text, "out1->stride"));
+		assert_null(strstr(r.plan_text, "work = 0;")); /* which the launch divides by */
+		ww_pl_result_release(&r);
+	}
+	json_decref(g);
+}
+
 /* What goes around an end (circular padding, roll) has no remainders. */
 static void test_wrapped_places(void **state)
 {
@@ -1561,17 +1588,18 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),
 		cmocka_unit_test(test_states_share_work), cmocka_unit_test(test_cpu_windows),
 		cmocka_unit_test(test_wrapped_places), cmocka_unit_test(test_places_by_quotients),
-		cmocka_unit_test(test_lookups), cmocka_unit_test(test_scattered), cmocka_unit_test(test_titles_name_the_nodes),
-		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
-		cmocka_unit_test(test_statistics_are_not_rounded), cmocka_unit_test(test_unknown_operator_is_named),
-		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
-		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
-		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
-		cmocka_unit_test(test_half_on_the_cpu), cmocka_unit_test(test_few_rows_on_the_cpu),
-		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
-		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
-		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
-		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
+		cmocka_unit_test(test_lookups), cmocka_unit_test(test_scattered), cmocka_unit_test(test_no_elements),
+		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
+		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
+		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
+		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
+		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
+		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_half_on_the_cpu),
+		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_forms_of_products),
+		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
+		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
+		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

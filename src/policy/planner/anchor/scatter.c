@@ -14,8 +14,12 @@
 
 enum { SELF, PLACE, SRC };
 
-enum form { LAST, MIDDLE, SLICES }; /* along the last dimension; another one; the same where all behind it shares its
-                                     * place */
+enum form {
+	LAST,
+	MIDDLE,
+	SLICES
+}; /* along the last dimension; another one; the same where all behind it shares its
+    * place */
 
 /* Floats of scratch that a thread has (WW_CPU_SHARED_BYTES, less a batch of short rows), and least columns of a block.
  */
@@ -105,8 +109,8 @@ static void functor(struct pl *pl, struct kern *k, struct ww_str *s, const char 
 	const char *outer = pl_axes(pl, k, 0, k->anchor->scatter.dim, "o");
 
 	pl_cpu_functor(pl, k, s, pl_fmt(pl, "%s(const void *ctx, %s)", head, of),
-		pl_fmt(pl, "%s%s%s\n\t(void)o;\n", outer, middle,
-			lane ? pl_fmt(pl, "\tconst ix_t %s_0 = i;\n", lane->name) : ""),
+		pl_fmt(
+			pl, "%s%s%s\n\t(void)o;\n", outer, middle, lane ? pl_fmt(pl, "\tconst ix_t %s_0 = i;\n", lane->name) : ""),
 		body);
 }
 
@@ -136,8 +140,8 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 
 	print_functors(pl, k, s);
 	pl_cpu_kernel(pl, k, s, "WW_SCATTER_ARGS",
-		pl_fmt(pl, "ww_cpu_scatter_%s(b, arg, WW_SCATTER_%s, %s, %s, @_self, @_place, @_src, @_store, &c)", forms[l->form],
-			names[k->anchor->scatter.how], ix_text(pl, l->len), ix_text(pl, l->written)));
+		pl_fmt(pl, "ww_cpu_scatter_%s(b, arg, WW_SCATTER_%s, %s, %s, @_self, @_place, @_src, @_store, &c)",
+			forms[l->form], names[k->anchor->scatter.how], ix_text(pl, l->len), ix_text(pl, l->written)));
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_cpu_scatter%s(p, \"@\", &(struct ww_cpu_scatter){ .outer = %s, .len = %s, .inner = %s, "
 		".list = %s });\n%s",

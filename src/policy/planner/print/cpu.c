@@ -247,7 +247,7 @@ static void print_rows(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
 	const char *lane = open_kernel(pl, k, s), *rows = ix_text(pl, l->outer), *cols = ix_text(pl, l->len);
-	const struct ix *items = l->outer, *work = l->len;
+	const struct ix *items = l->outer, *work = ix_num(l->len) ? l->len : ix_const(pl, 1);
 
 	ww_str_addf(s, "\tconst ix_t per = WW_ARG(long long, %d);\n", k->n_arg);
 	for (int i = 0; i < l->n_cached; i++)

@@ -122,6 +122,7 @@ void pl_print_plan(struct pl *pl)
 			continue;
 		for (int d = 0; d < b->rank; d++)
 			n = ix_mul(pl, n, b->size[d]);
+		n = ix_num(n) ? n : ix_const(pl, 1); /* of a value without elements */
 		ww_str_addf(s, "\tconst int %s = ww_scratch(p, %s);\n", b->name, ix_text(pl, n));
 	}
 	if (pl->target == WW_TARGET_CUDA)

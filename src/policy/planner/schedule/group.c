@@ -926,6 +926,17 @@ static void schedule_segment(struct pl *pl, struct segment *s)
 	kern_push(pl, k);
 }
 
+/* A value without elements has a buffer and no kernel: a launch has at least one block. */
+static int has_no_elements(struct pl *pl, const struct val *v)
+{
+	const struct ix *n = pl_numel(pl, v);
+
+	if (ix_num(n))
+		return 0;
+	pl_guard_eq(pl, n, ix_const(pl, 0), "the elements of an empty tensor");
+	return 1;
+}
+
 static void schedule(struct pl *pl, struct val *v)
 {
 	const struct ix *idx[PL_MAX_RANK], *at[PL_MAX_RANK];
@@ -937,6 +948,8 @@ static void schedule(struct pl *pl, struct val *v)
 		return;
 	v->scheduled = 1;
 	pl_make_root(pl, v);
+	if (has_no_elements(pl, v))
+		return;
 	if (v->kind == V_ANCHOR) {
 		schedule_spec(pl, v->anchor);
 		return;
@@ -994,7 +1007,7 @@ static struct val *output_value(struct pl *pl, int i)
 	b->index = i;
 	b->name = pl_fmt(pl, "out%d", i);
 	for (int d = m->rank - 1; d >= 0; d--) {
-		if (m->size[d] != 1 && m->stride[d] != s)
+		if (m->size[d] != 1 && m->stride[d] != s && pl_numel_now(v))
 			b->contiguous = 0;
 		s *= m->size[d];
 	}

@@ -75,8 +75,9 @@ WW_FN void ww_scatter_lanes(
  * they are in the cache. */
 #define WW_SCATTER_BATCH 4096	/* floats of such rows, about */
 
-WW_FN void ww_cpu_scatter_rows(const struct ww_block *b, void *const *arg, enum ww_scatter how, long long len, long long list, ww_row_load_fn self,
-	ww_row_place_fn place, ww_row_load_fn src, ww_row_store_fn store, const void *ctx)
+WW_FN void ww_cpu_scatter_rows(const struct ww_block *b, void *const *arg, enum ww_scatter how, long long len,
+	long long list, ww_row_load_fn self, ww_row_place_fn place, ww_row_load_fn src, ww_row_store_fn store,
+	const void *ctx)
 {
 	const long long per = WW_ARG(long long, 2), to = ww_min_ll(WW_ARG(long long, 0), (b->x + 1) * per);
 	const long long row = WW_CDIV(len, WW_VL) * WW_VL;
@@ -111,8 +112,8 @@ WW_FN void ww_cpu_scatter_rows(const struct ww_block *b, void *const *arg, enum 
 }
 
 /* Columns i0 to i1 of all of len: from self() to scratch, and from there to store(). */
-WW_FN void ww_scatter_begin(
-	float *acc, long long len, long long row, long long o, long long i0, long long i1, ww_mid_load_fn self, const void *ctx)
+WW_FN void ww_scatter_begin(float *acc, long long len, long long row, long long o, long long i0, long long i1,
+	ww_mid_load_fn self, const void *ctx)
 {
 	for (long long m = 0; m < len; m++)
 		for (long long i = i0; i < i1; i += WW_VL)
@@ -130,8 +131,9 @@ WW_FN void ww_scatter_end(const float *acc, long long len, long long row, long l
 		}
 }
 
-WW_FN void ww_cpu_scatter_mid(const struct ww_block *b, void *const *arg, enum ww_scatter how, long long len, long long list, ww_mid_load_fn self,
-	ww_mid_place_fn place, ww_mid_load_fn src, ww_mid_store_fn store, const void *ctx)
+WW_FN void ww_cpu_scatter_mid(const struct ww_block *b, void *const *arg, enum ww_scatter how, long long len,
+	long long list, ww_mid_load_fn self, ww_mid_place_fn place, ww_mid_load_fn src, ww_mid_store_fn store,
+	const void *ctx)
 {
 	const long long cols = WW_ARG(long long, 2), i0 = b->x * cols, i1 = ww_min_ll(WW_ARG(long long, 1), i0 + cols);
 	const long long row = WW_CDIV(cols, WW_VL) * WW_VL;
@@ -142,20 +144,20 @@ WW_FN void ww_cpu_scatter_mid(const struct ww_block *b, void *const *arg, enum w
 		long long i = i0;
 
 		for (; i + WW_VL <= i1; i += WW_VL)
-			ww_scatter_lanes(how, acc + i - i0, len, row, 1, place(ctx, b->y, j, i, WW_VL),
-				src(ctx, b->y, j, i, WW_VL), WW_VL);
+			ww_scatter_lanes(
+				how, acc + i - i0, len, row, 1, place(ctx, b->y, j, i, WW_VL), src(ctx, b->y, j, i, WW_VL), WW_VL);
 		if (i < i1) {
 			const int n = (int)(i1 - i);
 
-			ww_scatter_lanes(
-				how, acc + i - i0, len, row, 1, place(ctx, b->y, j, i, n), src(ctx, b->y, j, i, n), n);
+			ww_scatter_lanes(how, acc + i - i0, len, row, 1, place(ctx, b->y, j, i, n), src(ctx, b->y, j, i, n), n);
 		}
 	}
 	ww_scatter_end(acc, len, row, b->y, i0, i1, store, ctx);
 }
 
-WW_FN void ww_cpu_scatter_slices(const struct ww_block *b, void *const *arg, enum ww_scatter how, long long len, long long list, ww_mid_load_fn self,
-	ww_slice_place_fn place, ww_mid_load_fn src, ww_mid_store_fn store, const void *ctx)
+WW_FN void ww_cpu_scatter_slices(const struct ww_block *b, void *const *arg, enum ww_scatter how, long long len,
+	long long list, ww_mid_load_fn self, ww_slice_place_fn place, ww_mid_load_fn src, ww_mid_store_fn store,
+	const void *ctx)
 {
 	const long long cols = WW_ARG(long long, 2), i0 = b->x * cols, i1 = ww_min_ll(WW_ARG(long long, 1), i0 + cols);
 	const long long row = WW_CDIV(cols, WW_VL) * WW_VL;
