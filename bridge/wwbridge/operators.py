@@ -48,6 +48,21 @@ def written(call):
     return [i for i, a in enumerate(schema.arguments if schema else ()) if a.alias_info and a.alias_info.is_write]
 
 
+def out_form(call):
+    """The overload that writes the operator's one result to a tensor that it is given, its other arguments the same.
+    None if there is none, or the operator writes to an operand or returns a view."""
+    schema = getattr(call, "_schema", None)
+    if schema is None or written(call) or [str(r.type) for r in schema.returns] != ["Tensor"] or \
+            schema.returns[0].alias_info:
+        return None
+    same = [(a.name, str(a.type)) for a in schema.arguments]
+    for form in (getattr(call.overloadpacket, name) for name in call.overloadpacket.overloads()):
+        *others, last = form._schema.arguments or [None]
+        if last and last.is_out and last.name == "out" and [(a.name, str(a.type)) for a in others] == same:
+            return form
+    return None
+
+
 def step(row):
     """(name, operator, arguments, keyword arguments) of a row; references in the arguments are not resolved yet."""
     call = overload(row["op"])
@@ -70,13 +85,20 @@ class Operators:
             if written(call) not in ([], [0]) or written(call) and str(call._schema.arguments[0].type) != "Tensor":
                 raise ValueError(f"{call} writes to more than its first operand")
         self.copies = any(map(written, calls))
+        self.forms = {name: form for name, call, _, _ in self.steps if name in writes and (form := out_form(call))}
 
-    def __call__(self, values):
-        """values: {name: tensor} that the rows read and do not compute.  Returns the results in the order of
-        `writes`."""
+    def __call__(self, values, to=()):
+        """values: {name: tensor} that the rows read and do not compute.  Returns the results in the order of `writes`.
+        to: a tensor for each of them, or nothing; an operator that can writes its result there, and is not copied."""
         values = {name: v.clone() if self.copies else v for name, v in values.items()}
+        # a resized result changes this view of the tensor and not the tensor
+        given = {name: t.detach() for name, t in zip(self.writes, to) if name in self.forms}
         for name, call, args, kwargs in self.steps:
-            values[name] = call(*resolve(args, values), **{k: resolve(v, values) for k, v in kwargs.items()})
+            args, kwargs = resolve(args, values), {k: resolve(v, values) for k, v in kwargs.items()}
+            if name in given:
+                values[name] = self.forms[name](*args, **kwargs, out=given[name])
+            else:
+                values[name] = call(*args, **kwargs)
         return [values[name] for name in self.writes]
 
 

@@ -1431,6 +1431,29 @@ def plans_in_one_process_each_keep_what_they_leave_to_pytorch():
 
 
 @test
+def a_result_is_written_where_the_plan_has_it():
+    from wwbridge.operators import Operators
+    def row(name, op, *args):
+        return {"name": name, "op": op, "args": [{"ref": a} if isinstance(a, str) else a for a in args], "kwargs": {}}
+
+    x, to = torch.randn(3, 4), [torch.zeros(3, 4), torch.zeros(3, 4), torch.zeros(4, 3)]
+    rows = [row("c", "aten.cumsum.default", "x", 1), row("d", "aten.mul_.Tensor", "c", 2),
+            row("v", "aten.t.default", "d")]
+    # an operator in place and a view have their own memory; what is in place changes the result it works on
+    results = Operators(rows, ["c", "d", "v"])({"x": x}, to)
+    assert torch.equal(to[0], x.cumsum(1) * 2) and results[0].data_ptr() == to[0].data_ptr()
+    assert torch.equal(results[2], to[0].t()) and not to[1].any() and not to[2].any()
+    # of another size than expected: the plan's tensor keeps its own
+    place = torch.zeros(5, 1, dtype=torch.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = Operators([row("n", "aten.nonzero.default", "x")], ["n"])({"x": torch.tensor([0.0, 1.0])}, [place])[0]
+    assert found.shape == (1, 1) and place.shape == (5, 1)
+    # an operand in the memory of the result: the caller's fault, and no error
+    assert Operators([row("r", "aten.relu.default", "x")], ["r"])({"x": to[1]}, [to[1]])[0].shape == (3, 4)
+
+
+@test
 def a_graph_of_shapes_alone_knows_halves():
     sys.path.append(os.path.join(os.path.dirname(os.path.dirname(HERE)), "bench/coverage"))
     import shapes
