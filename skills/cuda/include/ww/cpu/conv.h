@@ -152,6 +152,27 @@ WW_FN void ww_conv_pack_half(
 		}
 }
 
+/* One phase's taps of one channel, for the `rows` channels of a panel, which lie `step` elements apart: element `at` of
+ * w is the first one's first tap.  mr is 1 or WW_MR.  Returns what follows them. */
+WW_FN float *ww_conv_pack_phase(enum ww_operand type, float *dst, const void *w, long long at, long long step,
+	long long width, const struct ww_conv_taps *th, const struct ww_conv_taps *tw, int mr, int rows, long long next)
+{
+	for (int y = 0; y < th->count; y++)
+		for (int x = 0; x < tw->count; x++, dst += mr) {
+			const long long from = at + th->tap[y] * width + tw->tap[x];
+
+			if (type == WW_OF_F32 && rows == WW_MR) {
+				WW_UNROLL(WW_MR)
+				for (int i = 0; i < WW_MR; i++)
+					dst[i] = ((const float *)w)[from + i * step];
+				continue;
+			}
+			for (int i = 0; i < mr; i++)
+				dst[i] = i < rows ? ww_operand_load(type, w, from + i * step, next, 1)[0] : 0.0f;
+		}
+	return dst;
+}
+
 /* Arguments: the geometry, weights, packed.  Grid: x over panels, y over groups. */
 WW_FN void ww_conv_pack(const struct ww_block *b, enum ww_operand type, void *const *arg)
 {
@@ -181,21 +202,18 @@ WW_FN void ww_conv_pack(const struct ww_block *b, enum ww_operand type, void *co
 	for (long long f = 0; f < fh * fw; f++) {
 		ww_conv_dim(&th, g.transposed, g.kh, g.sh, g.dh, f / fw);
 		ww_conv_dim(&tw, g.transposed, g.kw, g.sw, g.dw, f % fw);
-		const long long per = th.count * tw.count, len = g.c * g.kd * per;
+		const long long len = g.c * g.kd * th.count * tw.count, k = b->x * mr;
 		float *dst = packed + b->x * mr * len;
 
-		for (long long c = 0; c < g.c * g.kd; c++)
-			for (long long t = 0; t < per; t++)
-				for (long long i = 0; i < mr; i++) {
-					const long long k = b->x * mr + i, chan = c / g.kd * (ww_in_pairs(type) ? 2 : 1);
-					const long long tap = (c % g.kd * g.kh + th.tap[t / tw.count]) * g.kw + tw.tap[t % tw.count];
-					const long long at = g.transposed ? (b->y * channels + chan) * g.k + k
-													  : (b->y * g.k + k) * channels + chan;
+		for (long long c = 0; c < g.c; c++) {
+			const long long chan = c * (ww_in_pairs(type) ? 2 : 1);
+			const long long at = g.transposed ? (b->y * channels + chan) * g.k + k : (b->y * g.k + k) * channels + chan;
 
-					dst[(c * per + t) * mr + i] = k < g.k
-						? ww_operand_load(type, w, at * taps + tap, chan + 1 < channels ? next : 0, 1)[0]
-						: 0.0f;
-				}
+			for (long long d = 0; d < g.kd; d++)
+				dst = ww_conv_pack_phase(type, dst, w, at * taps + d * g.kh * g.kw,
+					(g.transposed ? 1 : channels) * taps, g.kw, &th, &tw, (int)mr, (int)ww_min_ll(mr, g.k - k),
+					chan + 1 < channels ? next : 0);
+		}
 		packed += kpad * len;
 	}
 }
