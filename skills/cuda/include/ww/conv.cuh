@@ -17,9 +17,11 @@
  * row one after the other; each thread keeps its results of the first in shared memory and stores four adjacent pixels
  * with the second.  Otherwise phases are adjacent tiles, and their stores, every stride-th pixel, are merged in L2.
  *
- * conv_direct: a thread a pixel and a few output channels, plain fp32, any groups, dilation, stride, one to three
- * dimensions.  For depthwise convolutions and few channels a group, where a matrix product has no reuse, and for
- * everything that conv_tc does not cover.
+ * conv_direct: a thread a few output channels of a few pixels below each other, products and sums in fp32, operands of
+ * 16 bits too, any groups, dilation, stride, one to three dimensions.  For depthwise convolutions and few channels a
+ * group, where a matrix product has no reuse, and for everything that conv_tc does not cover.  What bounds it are
+ * loads: a pixel alone reads a weight and an element for each of its multiply-adds; four pixels of a column, 7 x 7 and
+ * depthwise, read 119 for 196.
  *
  * Rejected: finding the scales and packing in one cooperative kernel, one group of images after the other, so that the
  * second read hits L2 (203 us instead of 154 on an H200: too few loads in flight between grid barriers).
@@ -44,7 +46,7 @@
 			od = kernel##_OD, oh = kernel##_OH, ow = kernel##_OW, sd = kernel##_SD, sh = kernel##_SH, sw = kernel##_SW, \
 			pd = kernel##_PD, ph = kernel##_PH, pw = kernel##_PW, dd = kernel##_DD, dh = kernel##_DH, dw = kernel##_DW, \
 			cb = kernel##_CB, bn = kernel##_BN, tw = kernel##_TW, th = kernel##_TH, tn = kernel##_TN, stages = kernel##_STAGES, \
-			pair = kernel##_PAIR, exact = kernel##_EXACT, kt = kernel##_KT \
+			pair = kernel##_PAIR, exact = kernel##_EXACT, kt = kernel##_KT, pt = kernel##_PT \
 		}; \
 	};
 
@@ -289,16 +291,60 @@ template <bool TRANSPOSED, int STRIDE, int PAD, int DIL, int TAPS, int SIZE> str
 	}
 };
 
-/* A thread computes KT adjacent output channels of one pixel, which share its loads of x. */
-template <class S, class E> __device__ __forceinline__ void conv_direct(const float *x, const float *w, const E &e)
+/* What a tap in the height is for PT pixels below each other: row TOP + LOW + i of the image, i < SPAN, is read once,
+ * and is pixel p's tap b where p * STRIDE + b * DELTA is LOW + i.  Transposed: for stride 1 only. */
+template <class S> struct conv_below {
+	enum : int {
+		PT = S::pt,
+		STRIDE = S::transposed ? 1 : (int)S::sh,
+		DELTA = S::transposed ? -(int)S::dh : (int)S::dh,
+		LOW = S::transposed ? (S::r - 1) * DELTA : 0,
+		SPAN = (PT - 1) * STRIDE + (S::r - 1) * S::dh + 1
+	};
+};
+
+/* Channel by channel: one column of taps for all pixels of a thread.  taps: the first of the column, of output channel
+ * j at taps[row[j]]; line: the image's column at row `top`. */
+template <class S, class T, int KT, int PT> __device__ __forceinline__ void conv_column(
+	const T *line, int top, const T *taps, const int (&row)[KT], float (&sum)[KT][PT])
+{
+	typedef conv_below<S> below;
+	float tap[S::r][KT];
+
+#pragma unroll
+	for (int b = 0; b < S::r; b++)
+#pragma unroll
+		for (int j = 0; j < KT; j++)
+			tap[b][j] = to_float<T>(taps[row[j] + b * S::s]);
+#pragma unroll
+	for (int i = 0; i < below::SPAN; i++) {
+		int y = top + below::LOW + i;
+		float v = (unsigned)y < (unsigned)S::h ? to_float<T>(line[(below::LOW + i) * S::w]) : 0.f;
+
+#pragma unroll
+		for (int p = 0; p < PT; p++)
+#pragma unroll
+			for (int b = 0; b < S::r; b++)
+				if (p * below::STRIDE + b * below::DELTA == below::LOW + i)
+#pragma unroll
+					for (int j = 0; j < KT; j++)
+						sum[j][p] = fmaf(v, tap[b][j], sum[j][p]);
+	}
+}
+
+/* A thread computes KT adjacent output channels of PT pixels of a column, which share its loads of x and of weights;
+ * neighbouring threads have neighbouring columns.  T: float, half or bfloat16, of x and w alike. */
+template <class S, class T, class E> __device__ __forceinline__ void conv_direct(const T *x, const T *w, const E &e)
 {
 	enum : int {
 		CG = S::c / S::groups,
 		KG = S::k / S::groups,
 		KT = S::kt,
+		PT = S::pt,
 		TILES = (KG + KT - 1) / KT,
 		TAPS = S::t * S::r * S::s,
-		PLANE = S::od * S::oh * S::ow
+		BLOCKS = (S::oh + PT - 1) / PT,
+		PLANE = S::od * BLOCKS * S::ow
 	};
 	typedef conv_axis<S::transposed, S::sd, S::pd, S::dd, S::t, S::d> axis_d;
 	typedef conv_axis<S::transposed, S::sh, S::ph, S::dh, S::r, S::h> axis_h;
@@ -307,57 +353,75 @@ template <class S, class E> __device__ __forceinline__ void conv_direct(const fl
 
 	if (i >= (long long)S::n * S::groups * TILES * PLANE)
 		return;
-	int pix = (int)(i % PLANE), tile = (int)(i / PLANE % (S::groups * TILES)),
+	int at = (int)(i % PLANE), tile = (int)(i / PLANE % (S::groups * TILES)),
 		n = (int)(i / PLANE / (S::groups * TILES));
-	int group = tile / TILES, k = tile % TILES * KT;
-	const axis_d ad(pix / S::ow / S::oh);
-	const axis_h ah(pix / S::ow % S::oh);
-	const axis_w aw(pix % S::ow);
+	int group = tile / TILES, k = tile % TILES * KT, high = at / S::ow % BLOCKS * PT;
+	const axis_d ad(at / S::ow / BLOCKS);
+	const axis_h ah(high);
+	const axis_w aw(at % S::ow);
 	int row[KT]; /* of the weights, channel by channel; beyond the group the last one again */
-	float sum[KT];
+	float sum[KT][PT];
 
 #pragma unroll
 	for (int j = 0; j < KT; j++) {
 		row[j] = (k + j < KG ? j : KG - 1 - k) * (S::transposed ? (int)TAPS : CG * TAPS);
-		sum[j] = 0.f;
+#pragma unroll
+		for (int p = 0; p < PT; p++)
+			sum[j][p] = 0.f;
 	}
 	for (int c = 0; c < CG; c++) {
-		const float *plane = x + ((long long)n * S::c + group * CG + c) * S::d * S::h * S::w;
-		const float *taps = S::transposed ? w + ((long long)(group * CG + c) * KG + k) * TAPS
-										  : w + ((long long)(group * KG + k) * CG + c) * TAPS;
-		float part[KT];
+		const T *plane = x + ((long long)n * S::c + group * CG + c) * S::d * S::h * S::w;
+		const T *taps = S::transposed ? w + ((long long)(group * CG + c) * KG + k) * TAPS
+									  : w + ((long long)(group * KG + k) * CG + c) * TAPS;
+		float part[KT][PT];
 #pragma unroll
 		for (int j = 0; j < KT; j++)
-			part[j] = 0.f;
+#pragma unroll
+			for (int p = 0; p < PT; p++)
+				part[j][p] = 0.f;
 		for (int a = 0; a < axis_d::COUNT; a++) {
 			if (!ad.meets(a))
 				continue;
+			const T *image = plane + (ad.at + a * axis_d::DELTA) * S::h * S::w;
+			const T *tap = taps + (ad.tap + a * axis_d::STEP) * S::r * S::s + aw.tap;
+			if (PT > 1) {
+				const T *line = image + ah.at * S::w + aw.at;
+
+				for (int q = 0; q < axis_w::COUNT; q++)
+					if (aw.meets(q))
+						conv_column<S>(line + q * axis_w::DELTA, ah.at, tap + q * axis_w::STEP, row, part);
+				continue;
+			}
 			for (int b = 0; b < axis_h::COUNT; b++) {
 				if (!ah.meets(b))
 					continue;
-				const float *line = plane + ((ad.at + a * axis_d::DELTA) * S::h + ah.at + b * axis_h::DELTA) * S::w;
-				const float *tap = taps + ((ad.tap + a * axis_d::STEP) * S::r + ah.tap + b * axis_h::STEP) * S::s +
-					aw.tap;
+				const T *line = image + (ah.at + b * axis_h::DELTA) * S::w;
+				const T *below = tap + (ah.tap + b * axis_h::STEP) * S::s;
 				for (int q = 0; q < axis_w::COUNT; q++) {
 					if (!aw.meets(q))
 						continue;
-					float v = line[aw.at + q * axis_w::DELTA];
+					float v = to_float<T>(line[aw.at + q * axis_w::DELTA]);
 #pragma unroll
 					for (int j = 0; j < KT; j++)
-						part[j] = fmaf(v, tap[row[j] + q * axis_w::STEP], part[j]);
+						part[j][0] = fmaf(v, to_float<T>(below[row[j] + q * axis_w::STEP]), part[j][0]);
 				}
 			}
 		}
 #pragma unroll
 		for (int j = 0; j < KT; j++)
-			sum[j] += part[j];
-	}
 #pragma unroll
-	for (int j = 0; j < KT; j++) {
-		const float one[1] = { sum[j] };
-		if (k + j < KG)
-			e.template store<1>(n, group * KG + k + j, pix, one);
+			for (int p = 0; p < PT; p++)
+				sum[j][p] += part[j][p];
 	}
+	int pix = (at / S::ow / BLOCKS * S::oh + high) * S::ow + at % S::ow;
+#pragma unroll
+	for (int p = 0; p < PT; p++)
+#pragma unroll
+		for (int j = 0; j < KT; j++) {
+			const float one[1] = { sum[j][p] };
+			if (k + j < KG && (S::oh % PT == 0 || high + p < S::oh))
+				e.template store<1>(n, group * KG + k + j, pix + p * S::ow, one);
+		}
 }
 
 } // namespace ww

@@ -230,6 +230,12 @@ static struct val *by_product(struct pl *pl, struct gnode *n, struct val *x, str
 	return pl_reshape(pl, pl_gemm(pl, n, x, w), rank, size);
 }
 
+/* Has each filter one channel?  Of 16 bits on cuda only then our template is for them. */
+static int is_depthwise(const struct val *x, const struct val *w, int64_t groups)
+{
+	return groups > 1 && ix_num(x->size[1]) == groups && ix_num(w->size[0]) == groups;
+}
+
 /* ---- What lowering calls ----------------------------------------------------------------------------------------- */
 
 struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
@@ -239,7 +245,7 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	const struct ix *size[PL_MAX_RANK];
 	int cuda = pl->target == WW_TARGET_CUDA, template, library;
 
-	template = x->dt == w->dt && (x->dt == WW_F32 || (!cuda && pl_is_half(x->dt)));
+	template = x->dt == w->dt && (x->dt == WW_F32 || (pl_is_half(x->dt) && (!cuda || is_depthwise(x, w, groups))));
 	library = cuda && x->dt == w->dt && (x->dt == WW_F32 || pl_is_half(x->dt)) && !pl_all_plain(pl);
 	s->conv.nd = nd;
 	s->conv.transposed = transposed;
@@ -362,11 +368,20 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 		return 1;
 	if (kn->library == LIBRARY_NO || kn->plain || in_groups || is_light(sp))
 		return 0;
+	if (sp->conv.exact)
+		return 1;
 	for (int e = 0; e < sp->conv.nd; e++)
 		least = sp->conv.dil[e] > 1 && !bare ? 0.25 : least;
 	least = sp->conv.transposed ? 0.6 : least;
 	return !fits_tensor_cores(pl, sp) || taps < 3 || work < 1 << 29 ||
 		filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least;
+}
+
+/* Is the first version a thread a pixel, although the tensor-core template, which rounds as TF32 does and packs its
+ * operands, may fit? */
+static int is_by_threads(const struct anchor *sp, const struct knobs *kn)
+{
+	return kn->library == LIBRARY_AUTO && (is_light(sp) || sp->conv.exact);
 }
 
 /* The functor gets adjacent channels of a pixel if the result is stored channels-last, else adjacent pixels of a
@@ -398,7 +413,7 @@ static void build(struct pl *pl, struct kern *k)
 		return;
 	}
 	if (pl->target == WW_TARGET_CUDA) {
-		l->form = !kn->plain && fits_tensor_cores(pl, sp) ? TENSOR_CORES : DIRECT;
+		l->form = !kn->plain && !is_by_threads(sp, kn) && fits_tensor_cores(pl, sp) ? TENSOR_CORES : DIRECT;
 		l->library = (sp->conv.library_only ? LIBRARY_ONLY : 0) | (l->form == TENSOR_CORES ? OURS_TILED : 0) |
 			(by_library(pl, sp, kn, pl_is_bare(k)) ? BY_LIBRARY : 0);
 		if ((l->library & BY_LIBRARY) && pl_is_bare(k))
@@ -515,6 +530,7 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct anchor *sp = k->anchor;
 	const struct knobs *kn = pl_knobs(pl, k->id);
+	const char *type = pl_ctype(sp->in[0].val->dt, pl->target);
 	int tc = k->loop->form == TENSOR_CORES;
 
 	ww_str_adds(s, pl_named(pl, k, "WW_CONV_SHAPE(@)\n"));
@@ -524,8 +540,8 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 			"\t\tconst unsigned *sw, const unsigned *sx",
 			"conv_tc<@_shape>(ta, tb, sw, sx");
 	else
-		pl_cuda_kernel(
-			pl, k, s, "256", "const float *conv_x, const float *conv_w", "conv_direct<@_shape>(conv_x, conv_w");
+		pl_cuda_kernel(pl, k, s, "256", pl_fmt(pl, "const %s *conv_x, const %s *conv_w", type, type),
+			"conv_direct<@_shape>(conv_x, conv_w");
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, "
 		".w_offset_bytes = %s,\n"

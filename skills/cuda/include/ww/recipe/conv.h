@@ -6,8 +6,9 @@
 #include <ww/recipe/common.h>
 #include <ww/recipe/gemm.h>
 
-/* A convolution of one to three dimensions, fp32, NCHW (NCDHW); missing dimensions are 1 (left 0).  Sizes and the
- * stride, padding, dilation and output padding of height and width come as pairs, those of depth as single fields. */
+/* A convolution of one to three dimensions, fp32 (conv_direct: or 16 bits), NCHW (NCDHW); missing dimensions are 1
+ * (left 0).  Sizes and the stride, padding, dilation and output padding of height and width come as pairs, those of
+ * depth as single fields. */
 struct ww_conv2d {
 	const char *kernel;
 	int x_buf, w_buf;
@@ -50,7 +51,7 @@ static long long ww_conv_od(const struct ww_conv2d *c)
 }
 
 static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn, int tw, int th, int tn, int stages,
-	int pair, int exact, int kt)
+	int pair, int exact, int kt, int pt)
 {
 	const struct {
 		const char *name;
@@ -62,29 +63,48 @@ static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn,
 		{ "SW", ww_conv_or1(c->stride[1]) }, { "PD", c->pad3 }, { "PH", c->pad[0] }, { "PW", c->pad[1] },
 		{ "DD", ww_conv_or1(c->dil3) }, { "DH", ww_conv_or1(c->dil[0]) }, { "DW", ww_conv_or1(c->dil[1]) },
 		{ "CB", ww_cdiv(c->c, exact ? 32 : 64) }, { "BN", bn }, { "TW", tw }, { "TH", th }, { "TN", tn },
-		{ "STAGES", stages }, { "PAIR", pair }, { "EXACT", exact }, { "KT", kt } };
+		{ "STAGES", stages }, { "PAIR", pair }, { "EXACT", exact }, { "KT", kt }, { "PT", pt } };
 
 	for (int i = 0; i < (int)(sizeof m / sizeof m[0]); i++)
 		ww_tunable(p, c->kernel, m[i].name, m[i].value);
 }
 
-/* Leading arguments: const float *x, *w. */
+/* conv_direct's pixels a thread, below each other: they share weights, and rows of the image.  As many as the columns
+ * have, a fifth of them wasted at most, and while `threads` leave some for every lane of the device. */
+static int ww_conv_below(struct ww_plan *p, const struct ww_conv2d *c, long long threads)
+{
+	long long sh = c->transposed ? 1 : ww_conv_or1(c->stride[0]), oh = ww_conv_oh(c);
+	int pt = 4;
+
+	if (c->transposed && ww_conv_or1(c->stride[0]) != 1)
+		return 1;
+	while (pt > 1 &&
+		(5 * oh < 4 * pt * ww_cdiv(oh, pt) || threads / pt < 1024LL * ww_device(p)->sm_count ||
+			(pt - 1) * sh + (c->r - 1) * ww_conv_or1(c->dil[0]) + 1 > 16))
+		pt /= 2;
+	return pt;
+}
+
+/* Leading arguments: const T *x, *w (float, half, bfloat16). */
 static void ww_recipe_conv_direct(struct ww_plan *p, const struct ww_conv2d *c)
 {
-	long long plane = ww_conv_od(c) * ww_conv_oh(c) * ww_conv_ow(c), groups = ww_conv_or1(c->groups),
-			  kg = c->k / groups, kt = 8;
+	long long oh = ww_conv_oh(c), columns = ww_conv_od(c) * ww_conv_ow(c), plane = columns * oh,
+			  groups = ww_conv_or1(c->groups), kg = c->k / groups, kt = 8, tiles;
+	int pt;
 
-	if (plane < 1 || ww_conv_oh(c) < 1 || ww_conv_ow(c) < 1 || plane > 0x7fffffff || c->c % ww_conv_or1(c->groups) ||
-		c->k % ww_conv_or1(c->groups)) {
+	if (plane < 1 || oh < 1 || ww_conv_ow(c) < 1 || plane > 0x7fffffff || c->c % groups || c->k % groups) {
 		ww_fail(p, "conv: impossible sizes");
 		return;
 	}
 	/* Output channels a thread: more of them share the loads of x, but the launch must have a thread for every lane of
-	 * the device. */
+	 * the device.  Tiles of a group are of equal size. */
 	while (kt > 1 && (kt > kg || c->n * c->k * plane / kt < 2048LL * ww_device(p)->sm_count))
 		kt /= 2;
-	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0, 0, (int)kt);
-	ww_launch(p, c->kernel, ww_cdiv(c->n * groups * ww_cdiv(kg, kt) * plane, 256), 1, 1, 256, 1, 1);
+	tiles = ww_cdiv(kg, kt);
+	kt = ww_cdiv(kg, tiles);
+	pt = ww_conv_below(p, c, c->n * groups * tiles * plane);
+	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0, 0, (int)kt, pt);
+	ww_launch(p, c->kernel, ww_cdiv(c->n * groups * tiles * columns * ww_cdiv(oh, pt), 256), 1, 1, 256, 1, 1);
 	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
 	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
 }
@@ -170,7 +190,7 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	ww_arg_i32(p, (int)(cp / 64));
 	ww_arg_buf(p, ws, 0);
 	ww_arg_buf(p, aw, 0);
-	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, 1);
+	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, 1, 1);
 	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(c->k, 128) * (c->transposed ? sh * sw : 1) / (pair ? 2 : 1),
 		bn, stages, 1, pair ? 256 * bn * 2 : 0);
 	ww_arg_kmajor(p, ws, 0, WW_F16, taps * cp, c->k, 1, 2 * taps * cp, 0, 128);
