@@ -36,40 +36,44 @@ __device__ __forceinline__ void after_library(const T *y, long long rows, const 
 }
 
 /* The same over y with the columns outside, (batch, COLS, ROWS), as a channels-last convolution leaves it: a block
- * transposes a tile of 32 rows and 32 * RUNS columns in shared memory, so that loads and stores are whole cache lines.
- */
+ * transposes a tile of 128 / RUNS rows and 32 * RUNS columns in shared memory, so that loads and stores are whole cache
+ * lines.  A thread has four columns of M rows, turns them in registers, and stores and reads the tile in fours; which
+ * four of a line changes from row to row, so that neither meets the banks of another. */
 template <class I, int ROWS, int COLS, int N, int RUNS, class T, class E>
 __device__ __forceinline__ void after_library_turned(const T *y, long long rows, const E &e)
 {
-	enum : int { TR = 32, TC = 32 * RUNS, M = ROWS % 4 ? 1 : 4, TILES_R = (ROWS + TR - 1) / TR };
-	enum : int { TILES_C = (COLS + TC - 1) / TC, READS = TR * TC / M / 256 };
-	__shared__ float box[TR][TC + 1];
+	enum : int { TR = 128 / RUNS, TC = 32 * RUNS, M = ROWS % 4 ? 1 : 4, TILES_R = (ROWS + TR - 1) / TR };
+	enum : int { TILES_C = (COLS + TC - 1) / TC, READS = TR * TC / (M * 4) / 256 };
+	__shared__ __align__(16) float box[TR * TC];
 	const int r0 = blockIdx.x % TILES_R * TR, c0 = blockIdx.x / TILES_R % TILES_C * TC,
 			  image = blockIdx.x / TILES_R / TILES_C;
-	float in[READS][M];
+	auto slot = [&](int r, int c) { return box + r * TC + ((c / 4 ^ r / M % 8) * 4 + c % 4); };
+	float in[READS][4][M];
 
 	(void)rows;
 #pragma unroll
 	for (int u = 0; u < READS; u++) {
-		const int i = u * 256 + threadIdx.x, r = i % (TR / M) * M, c = i / (TR / M);
-		if (r0 + r < ROWS && c0 + c < COLS)
-			load(y + ((I)image * COLS + c0 + c) * ROWS + r0 + r, in[u]);
+		const int i = u * 256 + threadIdx.x, r = i % (TR / M) * M, c = i / (TR / M) * 4;
+#pragma unroll
+		for (int q = 0; q < 4; q++)
+			if (r0 + r < ROWS && c0 + c + q < COLS)
+				load(y + ((I)image * COLS + c0 + c + q) * ROWS + r0 + r, in[u][q]);
 	}
 #pragma unroll
 	for (int u = 0; u < READS; u++) {
-		const int i = u * 256 + threadIdx.x, r = i % (TR / M) * M, c = i / (TR / M);
+		const int i = u * 256 + threadIdx.x, r = i % (TR / M) * M, c = i / (TR / M) * 4;
 #pragma unroll
-		for (int m = 0; m < M; m++)
-			box[r + m][c] = in[u][m];
+		for (int m = 0; m < M; m++) {
+			const float four[4] = { in[u][0][m], in[u][1][m], in[u][2][m], in[u][3][m] };
+			store(slot(r + m, c), four);
+		}
 	}
 	__syncthreads();
 #pragma unroll
 	for (int u = 0; u < TR * TC / N / 256; u++) {
 		const int i = u * 256 + threadIdx.x, r = i / (TC / N), c = i % (TC / N) * N;
 		float acc[N];
-#pragma unroll
-		for (int l = 0; l < N; l++)
-			acc[l] = box[r][c + l];
+		load(slot(r, c), acc);
 		if (r0 + r < ROWS && c0 + c < COLS)
 			e.template store<N>(image, r0 + r, c0 + c, acc);
 	}

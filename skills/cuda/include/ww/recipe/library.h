@@ -49,14 +49,32 @@ static inline void ww_recipe_after_library(
 	ww_arg_i64(p, batch * rows);
 }
 
-/* The same for a transposed y, (batch, cols, rows): a tile of 32 rows a block. */
+/* Of tiles of 128 / runs rows and 32 * runs columns those that are filled best. */
+static inline int ww_turned_runs(long long rows, long long cols)
+{
+	long long least = 0;
+	int best = 2;
+
+	for (int i = 0; i < 3; i++) {
+		const int runs = (int[]){ 2, 4, 1 }[i];
+		long long all = ww_cdiv(rows, 128 / runs) * ww_cdiv(cols, 32 * runs);
+
+		if (!least || all < least) {
+			least = all;
+			best = runs;
+		}
+	}
+	return best;
+}
+
+/* The same for a transposed y, (batch, cols, rows): a tile of 128 / RUNS rows a block. */
 static inline void ww_recipe_after_library_turned(
 	struct ww_plan *p, const char *kernel, int y, long long batch, long long rows, long long cols, int vec)
 {
-	enum { BLOCK = 256, RUNS = 4 };
+	const int runs = ww_turned_runs(rows, cols);
 
-	ww_after_library_define(p, kernel, rows, cols, vec, RUNS);
-	ww_launch(p, kernel, batch * ww_cdiv(rows, 32) * ww_cdiv(cols, 32 * RUNS), 1, 1, BLOCK, 1, 1);
+	ww_after_library_define(p, kernel, rows, cols, vec, runs);
+	ww_launch(p, kernel, batch * ww_cdiv(rows, 128 / runs) * ww_cdiv(cols, 32 * runs), 1, 1, 256, 1, 1);
 	ww_arg_buf(p, y, 0);
 	ww_arg_i64(p, batch * rows);
 }
