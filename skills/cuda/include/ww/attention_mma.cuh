@@ -1,5 +1,5 @@
 /* attention_mma.cuh - softmax(f(scale * Q K^T)) V in one launch by mma.sync, for any lengths and strides and head
- * widths up to 128; Q and K have the same width, V may have another.
+ * widths up to 128, of 16 bits up to 256; Q and K have the same width, V may have another.
  *
  *   half, bfloat16 scores and sums in fp32; the weights are rounded to the operands' type before they multiply V
  *   float          every tile of Q, K and V becomes pairs of fp16 in shared memory, scaled by a power of two that its
@@ -164,7 +164,7 @@ struct attention_mma_shape {
 	enum : int { raw_bytes = words ? 4 * ((int)K::raw + (int)V::raw) : 0 };
 	enum : int { bytes = 2 * q_elements + tile_bytes + raw_bytes };
 	/* Fragments of Q stay in registers if that does not reduce the number of blocks on an SM. */
-	enum : int { held = !words || WIDTH * MT <= 32, steps = WIDTH / 16, steps_v = KEYS / 16 };
+	enum : int { held = WIDTH * MT <= (words ? 32 : 128), steps = WIDTH / 16, steps_v = KEYS / 16 };
 	/* Scores of a tile in chunks of n * 8 columns, results in chunks of n_v * 8: the accumulators in use at once. */
 	enum : int {
 		n = KEYS % 32 ? 2 : 4,

@@ -106,11 +106,11 @@ static int same_heads(const struct val *q, const struct val *k)
 
 static int fits_mma(const struct pl *pl, const struct val *q, const struct val *k, const struct val *v, double scale)
 {
-	int r = q->rank;
+	int r = q->rank, widest = q->dt == WW_F32 ? 128 : 256;
 
 	return pl->target == WW_TARGET_CUDA && pl->dev.cc >= 80 && !pl_all_plain(pl) && (r == 3 || r == 4) &&
 		same_heads(q, k) && same_heads(q, v) && (q->dt == WW_F32 || pl_is_half(q->dt)) && scale > 0 &&
-		ix_num(q->size[r - 1]) <= 128 && ix_num(v->size[r - 1]) <= 128 && ix_num(k->size[r - 2]) > 0 &&
+		ix_num(q->size[r - 1]) <= widest && ix_num(v->size[r - 1]) <= widest && ix_num(k->size[r - 2]) > 0 &&
 		ix_num(k->size[r - 2]) == ix_num(v->size[r - 2]);
 }
 

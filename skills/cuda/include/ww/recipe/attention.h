@@ -181,6 +181,7 @@ static void ww_recipe_attention_mma(struct ww_plan *p, const struct ww_attention
 		.sms = ww_device(p)->sm_count };
 	const int q_row = a->q.stride_i == 1, k_row = a->k.stride_i == 1, v_row = a->v.stride_i == 1;
 	struct ww_attention_tile t = ww_attention_choose(&s);
+	const int widest = s.bytes == 2 ? 256 : 128;
 	long long blocks, shared;
 
 	t.warps = a->warps ? a->warps : t.warps;
@@ -189,11 +190,11 @@ static void ww_recipe_attention_mma(struct ww_plan *p, const struct ww_attention
 	t.stages = a->t_k > t.keys ? 2 : 1;
 	t.blocks = ww_attention_held(&s, t.mt) * 4 / t.warps;
 	blocks = ww_cdiv(a->t_q, t.warps * t.mt * 16) * s.batch;
-	if (a->width > 128 || a->width_v > 128 || a->t_k < 1 || blocks > 0x7fffffff || s.group < 1 || a->h % s.group ||
-		a->scale < 0 || (!q_row && a->q.stride_t != 1) || (!k_row && a->k.stride_t != 1) ||
+	if (a->width > widest || a->width_v > widest || a->t_k < 1 || blocks > 0x7fffffff || s.group < 1 ||
+		a->h % s.group || a->scale < 0 || (!q_row && a->q.stride_t != 1) || (!k_row && a->k.stride_t != 1) ||
 		(!v_row && a->v.stride_t != 1)) {
 		ww_fail(p,
-			"attention_mma: heads are at most 128 wide and contiguous along their width or length, h is a multiple of "
+			"attention_mma: heads are at most 128 (16 bits: 256) wide and contiguous along their width or length, h is a multiple of "
 			"group, and the scale is not negative");
 		return;
 	}

@@ -63,7 +63,8 @@ static double ww_attention_work(const struct ww_attention_size *s, const struct 
 	const double w = (double)(ww_attention_up(s->width, 16) + ww_attention_up(s->width_v, 16)), warps = t->warps;
 	const double scores = warps * t->mt * 16 * t->keys, rows = warps * t->mt * 16;
 	const double products = 2. * (words ? 3 : 1) * scores * w / 2048;
-	const double reads = 4. * (words ? 2 : 1) * warps * t->keys * w / 256;
+	const double q = s->width > 128 ? 16. * t->mt * (double)ww_attention_up(s->width, 16) : 0; /* not in registers */
+	const double reads = 4. * (words ? 2 : 1) * warps * (t->keys * w + q) / 256;
 	const double each = (words ? 9 : 6) + (s->masked ? 4 : 0);
 	const double scale = rows * (double)s->width_v * (words ? 3 : 1), copies = t->keys * w * (words ? 9 : 1);
 	const double other = ww_attention_most(scores * each / 128, scores / 16) + (scale + copies) / 128 + 40 * warps;
