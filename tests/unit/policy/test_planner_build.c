@@ -758,6 +758,55 @@ static void test_order_of_dimensions(void **state)
 	}
 }
 
+/* Filters that lie side by side on an image of few channels are a product of patches; of more channels, or with
+ * overlap, a convolution. */
+static void test_patches(void **state)
+{
+	static const struct {
+		int c, kernel, stride, product;
+	} rows[] = { { 3, 16, 16, 1 }, { 1, 14, 14, 1 }, { 3, 16, 15, 0 }, { 8, 4, 4, 0 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		int side = 5, in = (side - 1) * rows[i].stride + rows[i].kernel;
+		json_t *g = convolution_and_norm(64, rows[i].c, 224, side, rows[i].kernel);
+		json_t *x = json_array_get(json_object_get(g, "inputs"), 0);
+		json_t *args = json_object_get(json_array_get(json_object_get(g, "nodes"), 0), "args");
+		struct pl_result r;
+
+		json_object_set_new(x, "sizes", json_pack("[i,i,i,i]", 64, rows[i].c, in, in));
+		json_object_set_new(x, "strides", json_pack("[i,i,i,i]", rows[i].c * in * in, in * in, in, 1));
+		json_array_set_new(args, 3, json_pack("[i,i]", rows[i].stride, rows[i].stride));
+		json_array_set_new(args, 4, json_pack("[i,i]", 0, 0));
+		build(g, "cuda", &r);
+		if (!r.ok || !strstr(r.plan_text, "gemm: conv\n") != !rows[i].product)
+			fail_msg("row %zu: %s", i, r.ok ? r.plan_text : r.why);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
+/* Channels-last, a group norm sums channel by channel, and what it normalises is no row of its groups: in rows each
+ * group's few channels would be read out of whole sectors.  So its network begins channels-last. */
+static void test_group_norm_channels_last(void **state)
+{
+	json_t *g = convolution_and_norm(128, 24, 24, 56, 3), *d = device();
+	json_t *norm = json_array_get(json_object_get(g, "nodes"), 1);
+	struct knobs last = { .last = 1 };
+	struct pl_result r;
+
+	(void)state;
+	json_object_set_new(norm, "op", json_string("aten.group_norm.default"));
+	json_object_set_new(norm, "args", json_pack("[{s:s}, i, n, n, f]", "ref", "conv", 4, 1e-5));
+	ww_pl_build(g, d, "cuda", &last, 1, NULL, &r);
+	assert_true(r.ok);
+	if (!strstr(r.plan_text, "pointwise: bn\n") || count(r.plan_text, "  rows: bn\n") != 2)
+		fail_msg("%s", r.plan_text);
+	ww_pl_result_release(&r);
+	assert_true(gain_of_last(g) > 1 / 0.95);
+	json_decref(d);
+}
+
 /* A convolution of so few channels that memory takes longer than its multiply-adds is a thread a pixel, also where the
  * tensor-core template fits (16 to 48), which would round what PyTorch does not. */
 static void test_light_convolutions(void **state)
@@ -1584,6 +1633,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_attention), cmocka_unit_test(test_statistics_follow_the_layout),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_light_convolutions),
+		cmocka_unit_test(test_patches), cmocka_unit_test(test_group_norm_channels_last),
 		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),
 		cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),

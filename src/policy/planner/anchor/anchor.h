@@ -132,6 +132,11 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups);
 /* x, a contiguous input or parameter, copied to channels-last. */
 struct val *pl_turn(struct pl *pl, struct gnode *n, struct val *x);
+/* Is x (n, c, space...) stored channels-last, or computed from a channels-last convolution? */
+int pl_is_last(const struct pl *pl, const struct val *x);
+/* x (n, c, space...) for a norm over groups of channels: a large input, and a sum of several tensors that another norm
+ * or convolution reads as well, stored channels-last; else x. */
+struct val *pl_norm_last(struct pl *pl, struct gnode *n, struct val *x);
 /* x (n, c, space...) for a rule that reads elements several times, or together with elements of other tensors: stored
  * channels-last if it is computed from a channels-last convolution; else x. */
 struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x);

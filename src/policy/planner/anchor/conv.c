@@ -150,10 +150,13 @@ static struct val *channels_last(struct pl *pl, struct gnode *n, struct val *x)
 
 	if (x->last || same_order(x) || is_stored_last(pl, x))
 		return x;
-	for (int i = 0; i < pl->n_anchor; i++)
+	for (int i = 0; i < pl->n_anchor; i++) {
+		if (pl->anchor[i]->kind == S_TURN && pl->anchor[i]->in[0].val == x)
+			return pl->anchor[i]->out;
 		for (int k = 0; k < pl->anchor[i]->n_in; k++)
 			if (is_turned(pl->anchor[i]->in[k].val, x))
 				return pl->anchor[i]->in[k].val;
+	}
 	if (large_buffer(x))
 		return pl_turn(pl, n, x);
 	v = pl_view(pl, x, x->rank, x->size, pl->place);
@@ -177,11 +180,41 @@ static int from_last(const struct val *x, int *left)
 	return 0;
 }
 
-struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x)
+int pl_is_last(const struct pl *pl, const struct val *x)
 {
 	int left = 100;
 
-	return pl_all_last(pl) && x->rank >= 3 && from_last(x, &left) ? channels_last(pl, n, x) : x;
+	return pl_all_last(pl) && x->rank >= 3 && from_last(x, &left);
+}
+
+struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x)
+{
+	return pl_is_last(pl, x) ? channels_last(pl, n, x) : x;
+}
+
+/* How many tensors of x's size an expression reads, of *left values at most. */
+static int count_large(const struct pl *pl, const struct val *x, int64_t numel, int *left)
+{
+	int n = 0;
+
+	if (--*left < 0)
+		return 0;
+	if (x->root || x->kind == V_BUF || x->kind == V_ANCHOR)
+		return pl_numel_now(x) == numel;
+	for (int i = 0; i < x->n_arg && (x->kind == V_OP || x->kind == V_VIEW); i++)
+		n += count_large(pl, x->arg[i], numel, left);
+	return n;
+}
+
+struct val *pl_norm_last(struct pl *pl, struct gnode *n, struct val *x)
+{
+	int left = 100;
+
+	if (!pl_all_last(pl) || x->rank < 4)
+		return x;
+	if (!x->last && large_buffer(x))
+		return channels_last(pl, n, x);
+	return count_large(pl, x, pl_numel_now(x), &left) > 1 ? pl_follow_last(pl, n, x) : x;
 }
 
 static void keep_last(struct val *x, int *left)
@@ -230,6 +263,59 @@ static struct val *by_product(struct pl *pl, struct gnode *n, struct val *x, str
 	return pl_reshape(pl, pl_gemm(pl, n, x, w), rank, size);
 }
 
+/* cuda: do the filters lie side by side on the image, whose channels are few (the patches of a transformer)?  The
+ * library would widen channels that do not fill 16 bytes, by passes of its own; as a product of patches nothing is read
+ * twice. */
+static int is_patches(const struct pl *pl, const struct anchor *s, const struct ix *const *out)
+{
+	int64_t taps = 1, c = ix_num(s->in[0].size[1]);
+
+	for (int e = 0; e < s->conv.nd; e++) {
+		int64_t side = ix_num(s->in[1].size[2 + e]);
+
+		if (s->conv.stride[e] != side || s->conv.pad[e] || (side > 1 && s->conv.dil[e] != 1) ||
+			ix_num(out[2 + e]) * side != ix_num(s->in[0].size[2 + e]))
+			return 0;
+		taps *= side;
+	}
+	return pl->target == WW_TARGET_CUDA && s->conv.groups == 1 && !s->conv.transposed && taps > 1 && taps * c >= 16 &&
+		c * pl_itemsize(s->in[0].val->dt) < 16;
+}
+
+/* (n, c, out * side...) as rows (n, out...) of (c, side...), times the filters. */
+static struct val *by_patches(
+	struct pl *pl, struct gnode *n, const struct anchor *s, struct val *x, struct val *w, const struct ix *const *out)
+{
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *rows[2] = { out[0], x->size[1] };
+	const struct ix *filters[2] = { w->size[0], w->size[1] };
+	const struct ix *result[3], *plane = ix_const(pl, 1);
+	int nd = s->conv.nd;
+
+	for (int e = 0; e < nd; e++) {
+		int64_t side = ix_num(w->size[2 + e]);
+
+		size[1 + e] = out[2 + e];
+		size[2 + nd + e] = ix_const(pl, side);
+		map[2 + e] = ix_add(pl, ix_mulc(pl, pl->place[1 + e], side), pl->place[2 + nd + e]);
+		plane = ix_mul(pl, plane, out[2 + e]);
+		rows[1] = ix_mulc(pl, rows[1], side);
+		filters[1] = ix_mulc(pl, filters[1], side);
+	}
+	rows[0] = ix_mul(pl, out[0], plane);
+	size[0] = out[0];
+	size[1 + nd] = x->size[1];
+	map[0] = pl->place[0];
+	map[1] = pl->place[1 + nd];
+	pl_guard_eq(pl, x->size[1], w->size[1], "a convolution's channels");
+	x = pl_reshape(pl, pl_view(pl, x, 2 + 2 * nd, size, map), 2, rows);
+	x = pl_gemm(pl, n, x, pl_transposed(pl, pl_reshape(pl, w, 2, filters)));
+	result[0] = out[0];
+	result[1] = plane;
+	result[2] = w->size[0];
+	x = pl_permute(pl, pl_reshape(pl, x, 3, result), (int[]){ 0, 2, 1 });
+	return pl_reshape(pl, x, 2 + nd, out);
+}
+
 /* Has each filter one channel?  Of 16 bits on cuda only then our template is for them. */
 static int is_depthwise(const struct val *x, const struct val *w, int64_t groups)
 {
@@ -269,6 +355,12 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	if (is_product(pl, s, size)) {
 		pl->n_anchor--;
 		return by_product(pl, n, x, w, nd + 2);
+	}
+	if (library && 2 + 2 * nd <= PL_MAX_RANK && is_patches(pl, s, size)) {
+		struct anchor of = *s;
+
+		pl->n_anchor--;
+		return by_patches(pl, n, &of, x, w, size);
 	}
 	s->conv.pytorch_last = library && pl_stored_last(&n->meta[0]);
 	s->conv.last = library && pl_all_last(pl) && (s->conv.pytorch_last || pl_gains_last(s, size[1]));

@@ -286,6 +286,45 @@ static void rms_norm(struct pl *pl, struct gnode *n)
 
 enum { NATIVE = 1 };
 
+/* Sums over the groups of y (n, group, channel, space...), which lies channels-last: in parts of a channel, of so many
+ * rows of the image as leave a thread for each, so that neighbouring threads read neighbouring channels. */
+static struct val *sums_by_channel(struct pl *pl, struct val *y)
+{
+	int rank = y->rank, parts = 0, perm[PL_MAX_RANK], back[PL_MAX_RANK];
+	int64_t cols = 1, rows = 1, threads = 512LL * (pl->dev.sm_count > 0 ? pl->dev.sm_count : 132);
+	struct val *v;
+
+	for (int d = 0; d < rank; d++)
+		*(d < 3 ? &rows : &cols) *= ix_num(y->size[d]);
+	for (; parts < rank - 4 && (cols > 1024 || rows * 16 < threads); parts++) {
+		cols /= ix_num(y->size[3 + parts]);
+		rows *= ix_num(y->size[3 + parts]);
+	}
+	for (int d = 0; d < rank; d++) {
+		perm[d] = d == 0 ? 0 : d <= parts ? d + 2 : d <= parts + 2 ? d - parts : d;
+		back[d] = d == 0 ? 0 : d <= 2 ? d + parts : d - 2;
+	}
+	v = pl_reduce(pl, RED_SUM, pl_permute(pl, y, perm), all_dims(y) & ~((8u << parts) - 1), 0);
+	v->force_root = 1;
+	v = pl_reduce(pl, RED_SUM, pl_permute(pl, v, back), ((2u << parts) - 1) << 2, 1);
+	while (v->rank < rank)
+		v = pl_unsqueeze(pl, v, v->rank);
+	return v;
+}
+
+/* As normalise(), of groups of channels that lie channels-last.  NULL: not by the rule. */
+static struct val *normalise_last(struct pl *pl, struct val *y, double eps, struct val **mu, struct val **rstd)
+{
+	unsigned mask = all_dims(y) & ~3u;
+	struct val *s = pl_algebra(pl) ? sums_by_channel(pl, y) : NULL, *m2 = s ? pl_centred_parts(pl, &s) : NULL;
+
+	if (!m2)
+		return NULL;
+	*mu = DIV(s, count(pl, y, mask, y->dt));
+	*rstd = pl_op1(pl, OP_RSQRT, ADD(DIV(m2, count(pl, y, mask, y->dt)), F(y, eps)));
+	return MUL(SUB(y, *mu), *rstd);
+}
+
 static void group_norm(struct pl *pl, struct gnode *n)
 {
 	struct val *x = pl_need_val(pl, n, 0, "input"), *w, *b, *y;
@@ -293,8 +332,12 @@ static void group_norm(struct pl *pl, struct gnode *n)
 	int64_t g = native ? pl_arg_int(pl, n, 6, "group", 1) : pl_arg_int(pl, n, 1, "num_groups", 1);
 	double eps = native ? pl_arg_num(pl, n, 7, "eps", 1e-5) : pl_arg_num(pl, n, 4, "eps", 1e-5);
 	const struct ix *size[PL_MAX_RANK], *full[PL_MAX_RANK];
-	int rank = x->rank;
+	int rank = x->rank, last;
 
+	x = pl_norm_last(pl, n, x);
+	last = pl_is_last(pl, x);
+	if (last)
+		pl_keep_last(pl, x, all_dims(x) & ~2u);
 	w = per_channel(pl, native ? pl_arg_val(pl, n, 1, "weight") : pl_arg_val(pl, n, 2, "weight"), rank);
 	b = per_channel(pl, native ? pl_arg_val(pl, n, 2, "bias") : pl_arg_val(pl, n, 3, "bias"), rank);
 	memcpy(full, x->size, sizeof(full));
@@ -307,8 +350,10 @@ static void group_norm(struct pl *pl, struct gnode *n)
 		size[d + 1] = x->size[d];
 	if (rank + 1 > PL_MAX_RANK)
 		pl_cannot(pl, n, "its values would have too many dimensions");
-	y = pl_reshape(pl, x, rank + 1, size);
-	y = normalise(pl, y, ((1u << (rank - 1)) - 1) << 2, eps, &n->out[1], &n->out[2]);
+	x = pl_reshape(pl, x, rank + 1, size);
+	y = last ? normalise_last(pl, x, eps, &n->out[1], &n->out[2]) : NULL;
+	if (!y)
+		y = normalise(pl, x, all_dims(x) & ~3u, eps, &n->out[1], &n->out[2]);
 	n->out[0] = affine(pl, pl_reshape(pl, y, rank, full), w, b);
 }
 
