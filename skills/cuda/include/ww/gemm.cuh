@@ -49,19 +49,19 @@ template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end
 		ua[h] = unscale(__ldg(sa + (long long)z * m + min(row + 8 * h, m - 1)));
 	if (n & 1) {
 		box += threadIdx.x / 32 % 8 * (16 * odd_end_row);
-#pragma unroll
+#pragma unroll 1
 		for (int j0 = 0; j0 < BN / 8; j0 += 4) {
 			const int c = col0 + j0 * 8 + lane;
-			float us = 1.f;
+			float us = 1.f, t[16];
 
+			pick<BN / 32>(j0 / 4, t, [&](int i) { return acc[i]; });
 			__syncwarp();
 #pragma unroll
 			for (int j = 0; j < 4; j++)
 #pragma unroll
 				for (int h = 0; h < 2; h++)
-					*(float2 *)(box + (lane / 4 + 8 * h) * odd_end_row + j * 8 + lane % 4 * 2) = float2{
-						acc[(j0 + j) * 4 + h * 2] * ua[h], acc[(j0 + j) * 4 + h * 2 + 1] * ua[h]
-					};
+					*(float2 *)(box + (lane / 4 + 8 * h) * odd_end_row + j * 8 +
+						lane % 4 * 2) = float2{ t[j * 4 + h * 2] * ua[h], t[j * 4 + h * 2 + 1] * ua[h] };
 			__syncwarp();
 			if (c >= n)
 				continue;
@@ -94,8 +94,11 @@ template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end
 		}
 		return;
 	}
-#pragma unroll
+#pragma unroll 1
 	for (int j0 = 0; j0 < BN / 8; j0 += many) {
+		float t[4 * many];
+
+		pick<BN / 8 / many>(j0 / many, t, [&](int i) { return acc[i]; });
 		/* Load all operands of the stores (scales, a bias, a residual) first: one after the other they took 8 to 20 us
 		 * a tile, longer than the products of a K of 128. */
 		if (row + 8 < m && col + (j0 + many - 1) * 8 < n) {
@@ -117,7 +120,7 @@ template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end
 				for (int h = 0; h < 2; h++)
 #pragma unroll
 					for (int i = 0; i < 2; i++) {
-						const float x = acc[(j0 + j) * 4 + h * 2 + i];
+						const float x = t[j * 4 + h * 2 + i];
 						v[h][j][i] = SCALED ? x * ua[h] * unscale(i ? u.y : u.x) : x;
 					}
 			}
@@ -128,27 +131,20 @@ template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end
 					r[h][j].store(e, v[h][j], z, row + 8 * h, col + (j0 + j) * 8);
 			continue;
 		}
-#pragma unroll
-		for (int h = 0; h < 2; h++) { /* the last rows or columns */
-			ahead<E, 2> r[many];
+#pragma unroll 1
+		for (int i = 0; i < 2 * many; i++) { /* the last rows or columns, one pair after the other */
+			const int h = i / many, j = i % many, c = col + (j0 + j) * 8;
+			ahead<E, 2> r;
+			float v[2];
 
+			if (row + 8 * h >= m || c >= n)
+				continue;
+			r.fetch(e, z, row + 8 * h, c);
+			pick<2 * many>(2 * j + h, v, [&](int l) { return t[l]; });
 #pragma unroll
-			for (int j = 0; j < many; j++)
-				if (row + 8 * h < m && col + (j0 + j) * 8 < n)
-					r[j].fetch(e, z, row + 8 * h, col + (j0 + j) * 8);
-#pragma unroll
-			for (int j = 0; j < many; j++) {
-				const int c = col + (j0 + j) * 8;
-				float v[2];
-#pragma unroll
-				for (int i = 0; i < 2; i++) {
-					v[i] = acc[(j0 + j) * 4 + h * 2 + i];
-					if (SCALED)
-						v[i] *= ua[h] * unscale(__ldg(sb + (long long)z * n + min(c + i, n - 1)));
-				}
-				if (row + 8 * h < m && c < n)
-					r[j].store(e, v, z, row + 8 * h, c);
-			}
+			for (int l = 0; SCALED && l < 2; l++)
+				v[l] *= ua[h] * unscale(__ldg(sb + (long long)z * n + min(c + l, n - 1)));
+			r.store(e, v, z, row + 8 * h, c);
 		}
 	}
 }

@@ -181,36 +181,57 @@ __device__ __forceinline__ void mma_store(const E &e, int z, int row, int col, i
 	}
 }
 
-/* Store a thread's results, N columns at once, the first at row, col.  The operands of the stores of 16 rows are loaded
- * before the first store. */
+/* Store a thread's results, N columns at once, the first at row, col.  Operands of the stores of 16 rows and up to 32
+ * columns are loaded before the first store. */
 template <class S, int N, class A, class B, class E>
 __device__ __forceinline__ void mma_end(const E &e, int z, int row, int col, int m, int n, const A &acc, const B &sum)
 {
+	constexpr int many = S::nt < 4 ? S::nt : 4, steps = S::mt * S::nt / many;
+
+#pragma unroll 1
+	for (int s = 0; s < steps; s++) {
+		const int r0 = row + s / (S::nt / many) * 16, c0 = col + s % (S::nt / many) * many * 8;
+		float t[4 * many];
+
+		pick<steps>(s, t, [&](int i) {
+			return (
+				S::words ? sum[S::words ? i / 4 / S::nt : 0][i / 4 % S::nt] : acc[i / 4 / S::nt][i / 4 % S::nt])[i % 4];
+		});
+		if (r0 + 8 < m && c0 + (many - 1) * 8 + 1 < n) {
+			ahead<E, N> r[2][many][2 / N];
 #pragma unroll
-	for (int i = 0; i < S::mt; i++) {
-		ahead<E, N> r[2][S::nt][2 / N];
+			for (int h = 0; h < 2; h++)
 #pragma unroll
-		for (int h = 0; h < 2; h++)
+				for (int j = 0; j < many; j++)
 #pragma unroll
-			for (int j = 0; j < S::nt; j++)
+					for (int l = 0; l < 2; l += N)
+						r[h][j][l / N].fetch(e, z, r0 + h * 8, c0 + j * 8 + l);
 #pragma unroll
-				for (int l = 0; l < 2; l += N)
-					if (row + i * 16 + h * 8 < m && col + j * 8 + l < n)
-						r[h][j][l / N].fetch(e, z, row + i * 16 + h * 8, col + j * 8 + l);
+			for (int h = 0; h < 2; h++)
 #pragma unroll
-		for (int h = 0; h < 2; h++)
+				for (int j = 0; j < many; j++)
 #pragma unroll
-			for (int j = 0; j < S::nt; j++)
+					for (int l = 0; l < 2; l += N) {
+						float v[N];
 #pragma unroll
-				for (int l = 0; l < 2; l += N) {
-					const float *from = (S::words ? sum[S::words ? i : 0][j] : acc[i][j]) + h * 2 + l;
-					float v[N];
-#pragma unroll
-					for (int q = 0; q < N; q++)
-						v[q] = from[q];
-					if (row + i * 16 + h * 8 < m && col + j * 8 + l < n)
-						r[h][j][l / N].store(e, v, z, row + i * 16 + h * 8, col + j * 8 + l);
-				}
+						for (int q = 0; q < N; q++)
+							v[q] = t[j * 4 + h * 2 + l + q];
+						r[h][j][l / N].store(e, v, z, r0 + h * 8, c0 + j * 8 + l);
+					}
+			continue;
+		}
+#pragma unroll 1
+		for (int i = 0; i < 4 * many / N; i++) { /* the last rows or columns, one after the other */
+			const int j = i * N / 4, h = i * N / 2 % 2, c = c0 + j * 8 + i * N % 2;
+			ahead<E, N> r;
+			float v[N];
+
+			if (r0 + h * 8 >= m || c >= n)
+				continue;
+			r.fetch(e, z, r0 + h * 8, c);
+			pick<4 * many / N>(i, v, [&](int l) { return t[l]; });
+			r.store(e, v, z, r0 + h * 8, c);
+		}
 	}
 }
 
