@@ -1,5 +1,6 @@
 /* split_check.cc - ww::split_rows with a warp for each row against a block for each, on the cpu: the same bits, and the
- * largest magnitudes, for rows of many lengths, in a batch, with gaps between them.  Prints how many differ. */
+ * largest magnitudes, for rows of many lengths, in a batch, with gaps between them; and copies for
+ * gemm16.  Prints how many differ. */
 #include "device.h"
 
 #include <vector>
@@ -50,8 +51,31 @@ static void padded(int k)
 	}
 }
 
+/* A matrix of `high` by k, row r's element i at i * sk + r: turned. */
+template <int V> static void turned(int high, int k)
+{
+	const int batch = 2, sk = (high + 8) / 8 * 8 + V, runs = (k + 7) / 8;
+	const size_t sb = (size_t)k * sk;
+	alignas(16) static unsigned short x[1 << 16];
+	std::vector<unsigned short> out((size_t)batch * high * runs * 8, 7);
+
+	for (size_t i = 0; i < batch * sb; i++)
+		x[i + V] = (unsigned short)(i * 40503u >> 2);
+	host::launch((high + 63) / 64, (runs + 7) / 8, batch, 256, 1,
+		[&] { ww::turn_rows<V>(x + V, sb, sk, high, k, runs, out.data()); });
+	for (size_t i = 0; i < out.size(); i++) {
+		const size_t r = i / (runs * 8), c = i % (runs * 8);
+		bad += out[i] != (c < (size_t)k ? x[V + r / high * sb + c * sk + r % high] : 0);
+	}
+}
+
 int main()
 {
+	turned<1>(67, 131);
+	turned<2>(30, 64);
+	turned<4>(129, 70);
+	turned<8>(131, 129);
+	turned<8>(64, 8);
 	padded(1);
 	padded(67);
 	padded(256);

@@ -75,6 +75,57 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256)
 		v[6] | v[7] << 16 };
 }
 
+/* The same of a 16-bit matrix whose rows are contiguous instead, element i of row r at x + i * sk + r: 64 rows by 64 of
+ * K are turned in shared memory.  V elements are one load: sk, sb and the address are multiples of V.  Grid (rows / 64
+ * up, runs / 8 up, batch), block 256. */
+template <int V> __global__ void __launch_bounds__(256)
+	turn_rows(const unsigned short *x, long long sb, long long sk, int rows, int k, int runs, unsigned short *out)
+{
+	wait_for_last();
+	constexpr int side = 64, row = side + 1; /* odd: neither the writes nor the reads meet in one bank */
+	struct alignas(2 * V) vector {
+		unsigned short e[V];
+	};
+	__shared__ unsigned short tile[side * row];
+	const int r0 = blockIdx.x * side, k0 = blockIdx.y * side;
+	vector v[side * side / (256 * V)];
+
+	x += blockIdx.z * sb + (long long)k0 * sk + r0;
+#pragma unroll
+	for (int j = 0; j < side * side / (256 * V); j++) {
+		const int at = j * 256 + threadIdx.x, i = at / (side / V), r = at % (side / V) * V;
+
+		v[j] = vector{};
+		if (k0 + i >= k || r0 + r >= rows)
+			continue;
+		if (r0 + r + V <= rows)
+			v[j] = *(const vector *)(x + i * sk + r);
+		else
+			for (int l = 0; l < rows - r0 - r; l++)
+				v[j].e[l] = x[i * sk + r + l];
+	}
+#pragma unroll
+	for (int j = 0; j < side * side / (256 * V); j++) {
+		const int at = j * 256 + threadIdx.x, i = at / (side / V), r = at % (side / V) * V;
+
+#pragma unroll
+		for (int l = 0; l < V; l++)
+			tile[i * row + r + l] = v[j].e[l];
+	}
+	__syncthreads();
+#pragma unroll
+	for (int j = 0; j < 2; j++) {
+		const int at = j * 256 + threadIdx.x, r = at / 8, c = at % 8;
+		const unsigned short *from = tile + c * 8 * row + r;
+
+		if (r0 + r < rows && k0 / 8 + c < runs)
+			((uint4 *)out)[((long long)blockIdx.z * rows + r0 + r) * runs + k0 / 8 + c] = {
+				from[0] | (unsigned)from[row] << 16, from[2 * row] | (unsigned)from[3 * row] << 16,
+				from[4 * row] | (unsigned)from[5 * row] << 16, from[6 * row] | (unsigned)from[7 * row] << 16
+			};
+	}
+}
+
 /* Rows of contiguous K.  Grid (rows, batch), block 256.  Row r of batch item z starts at x + z * sb + r * sr and
  * becomes row z * rows + r; amax[that row] is written.  Rows up to 8192 stay in registers; longer ones are read again.
  * H: a warp a row of at most 128 * H elements, and grid (rows / 8 up, batch). */

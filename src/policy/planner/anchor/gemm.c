@@ -103,12 +103,23 @@ static int is_aligned(const struct anchor *sp, int which)
 	return !(ix_num(o->stride[nb + which]) % 8 || ix_num(o->offset) % 8 || (nb && ix_num(o->stride[nb - 1]) % 8));
 }
 
-/* Are both operands contiguous along k, so that gemm16 reads them or copies of them with aligned rows? */
+/* Is the operand contiguous along k? */
+static int is_along(const struct anchor *sp, int which)
+{
+	return ix_is(sp->in[which].stride[sp->gemm.n_batch + 1 - which], 1);
+}
+
+/* Does gemm16 read the operand as it is, not a copy along k with aligned rows? */
+static int is_read(const struct anchor *sp, int which) { return is_along(sp, which) && is_aligned(sp, which); }
+
+/* Are both operands contiguous along k or across it, so that gemm16 reads them or copies of them? */
 static int fits_gemm16(const struct anchor *sp)
 {
-	int nb = sp->gemm.n_batch;
+	int nb = sp->gemm.n_batch, fits = 1;
 
-	return ix_is(sp->in[0].stride[nb + 1], 1) && ix_is(sp->in[1].stride[nb], 1);
+	for (int i = 0; i < 2; i++)
+		fits = fits && (is_along(sp, i) || ix_is(sp->in[i].stride[nb + i], 1));
+	return fits;
 }
 
 /* Can the library read the operands: rows do not overlap, and one stride leads from batch to batch? */
@@ -220,13 +231,13 @@ static double half_us(const struct estimate *e)
 	return LAUNCH_US + fmax(tiled_us(e, best_bn(e, 1), 1), bytes / 4.2e6);
 }
 
-/* The copies of gemm16's operands whose rows are not aligned. */
+/* The copies of gemm16's operands whose rows are not aligned, or not along k. */
 static double padding_us(const struct anchor *sp, const struct estimate *e)
 {
 	double us = 0;
 
 	for (int i = 0; i < 2; i++)
-		if (!is_aligned(sp, i))
+		if (!is_read(sp, i))
 			us += LAUNCH_US + moved_us(4 * e->batch * (i ? e->n : e->m) * e->k);
 	return us;
 }
@@ -404,6 +415,8 @@ static void build(struct pl *pl, struct kern *k)
 	l->lane = pl_lane_of(pl, k, nb + 1);
 	l->width = ix_num(out->size[nb + 1]) % 2 ? 1 : 2;
 	choose(pl, k, l);
+	if (pl->target == WW_TARGET_CUDA && (l->library & BY_LIBRARY) && !pl_is_bare(k)) /* a pass over the result */
+		l->width = (int)ww_max(l->width, pl_store_width(pl, k, "col", 16 / pl_itemsize(library_dt(k->anchor))));
 	if (!(l->library & BY_LIBRARY) || !pl_is_bare(k))
 		l->store = pl_store_body(pl, k, "col");
 	for (int i = 0; i < 2 && reads_operands(pl, k); i++)
@@ -527,10 +540,10 @@ static const char *halves(struct pl *pl, struct kern *k, int which)
 	return prepared(pl, k, which, "ww_operand", "ww_recipe_split(p");
 }
 
-/* A 16-bit operand, or a copy of it with aligned rows. */
+/* A 16-bit operand, or a copy of it along k with aligned rows. */
 static const char *aligned_matrix(struct pl *pl, struct kern *k, int which)
 {
-	if (is_aligned(k->anchor, which))
+	if (is_read(k->anchor, which))
 		return matrix(pl, k, which);
 	return prepared(pl, k, which, "ww_matrix", "ww_recipe_pad(p");
 }

@@ -191,17 +191,50 @@ static void kth(struct pl *pl, struct gnode *n)
 	n->out[1] = all ? NULL : keep ? at : pl_squeeze(pl, at, d);
 }
 
+static int names(const struct garg *a, int n, const char *name)
+{
+	for (int i = 0; i < n; i++)
+		if (a[i].kind == G_VAL ? !strcmp(a[i].name, name) : a[i].kind == G_LIST && names(a[i].item, a[i].n, name))
+			return 1;
+	return 0;
+}
+
+/* Is result `out` of n read, or returned?  A node that takes it may itself be unused. */
+static int is_read(const struct pl *pl, const struct gnode *n, int out)
+{
+	for (int i = 0; i < pl->n_node; i++) {
+		const struct gnode *m = &pl->node[i];
+
+		if (m->n_arg < 2 || m->arg[0].kind != G_VAL || m->arg[1].kind != G_INT || m->arg[1].i != out ||
+			strcmp(m->arg[0].name, n->name))
+			continue;
+		if (names(pl->output, pl->n_output, m->name))
+			return 1;
+		for (int j = i + 1; j < pl->n_node; j++)
+			if (names(pl->node[j].arg, pl->node[j].n_arg, m->name) ||
+				names(pl->node[j].kwarg, pl->node[j].n_kwarg, m->name))
+				return 1;
+	}
+	return 0;
+}
+
 /* cummax and cummin.  The index is that of the last element that equals the running maximum: a running maximum over the
- * indices of such elements (0 for all others). */
+ * indices of such elements (0 for all others).  Elements are compared as they are stored; for the values alone they are
+ * part of the scan. */
 static void cummax(struct pl *pl, struct gnode *n)
 {
-	struct val *x = pl_stored(pl, self(pl, n)), *top, *hit, *at;
+	struct val *x = self(pl, n), *top, *hit, *at;
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), x->rank);
 
 	if (!pl_is_float(x->dt) || x->dt == WW_F64)
 		pl_cannot(pl, n, pl_is_float(x->dt) ? "its operand is float64" : "its operand is an integer tensor");
 	if (ix_num(x->size[d]) > 1 << 24)
 		pl_cannot(pl, n, "its rows have more than 16777216 elements: indices are computed as floats");
+	if (!is_read(pl, n, 1)) {
+		n->out[0] = pl_scan(pl, n, x, d, n->variant);
+		return;
+	}
+	x = pl_stored(pl, x);
 	top = pl_scan(pl, n, x, d, n->variant);
 	hit = pl_op2(pl, OP_LOR, pl_op2(pl, OP_EQ, x, top), pl_op1(pl, OP_ISNAN, x));
 	at = pl_cast(pl, pl_index(pl, WW_I64, x->rank, x->size, pl->place[d]), WW_F32);

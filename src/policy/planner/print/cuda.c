@@ -33,13 +33,29 @@ static const char *point_place(struct pl *pl, const struct kern *k)
 			"\t\t\tbreak;\n"
 			"\t\tconst ix_t row = t / cols, c = t %% cols * V;\n");
 	return pl_named(pl, k,
-		"\t\tenum { HIGH = %d, WIDE = 32 / HIGH, FAR = WIDE * (@_BLOCK / 128) };\n"
+		"\t\tenum { HIGH = @_HIGH, WIDE = 32 / HIGH, DOWN = @_DOWN, FAR = WIDE * (@_BLOCK / 32 / DOWN) };\n"
 		"\t\tconst ix_t tiles = (cols + FAR - 1) / FAR, tile = (ix_t)blockIdx.x * @_U + u;\n"
 		"\t\tconst int warp = threadIdx.x / 32, lane = threadIdx.x %% 32;\n"
-		"\t\tconst ix_t row = (tile / tiles * 4 + warp %% 4) * HIGH + lane / WIDE;\n"
-		"\t\tconst ix_t at = tile %% tiles * FAR + warp / 4 * WIDE + lane %% WIDE, c = at * V;\n\n"
-		"\t\tif (at >= cols || row * cols >= total)\n\t\t\tcontinue;\n",
-		k->loop->across);
+		"\t\tconst ix_t row = (tile / tiles * DOWN + warp %% DOWN) * HIGH + lane / WIDE;\n"
+		"\t\tconst ix_t at = tile %% tiles * FAR + warp / DOWN * WIDE + lane %% WIDE, c = at * V;\n\n"
+		"\t\tif (at >= cols || row * cols >= total)\n\t\t\tcontinue;\n");
+}
+
+/* Text of plan.c: the shape of the tiles.  Where a row has few vectors (the channels of an image), more rows are in a
+ * tile: else threads would have no column. */
+static const char *point_shape(struct pl *pl, const struct kern *k)
+{
+	const struct loop *l = k->loop;
+	int warps = l->threads / 32;
+
+	if (!l->across)
+		return "";
+	return pl_named(pl, k,
+		"\t\tint high = %d, down = %d;\n\n"
+		"\t\twhile (high < 32 && 32 / high >= 2 * (%s / v))\n\t\t\thigh *= 2;\n"
+		"\t\twhile (down < %d && 32 / high * (%d / down) >= 2 * (%s / v))\n\t\t\tdown *= 2;\n"
+		"\t\tww_define(p, \"@_HIGH\", high);\n\t\tww_define(p, \"@_DOWN\", down);\n",
+		l->across, (int)ww_min(4, warps), ix_text(pl, l->len), warps, warps, ix_text(pl, l->len));
 }
 
 /* Text of plan.c: the number of blocks. */
@@ -47,8 +63,8 @@ static const char *point_blocks(struct pl *pl, const struct loop *l, const char 
 {
 	if (!l->across)
 		return pl_fmt(pl, "ww_cdiv(%s * (%s / v), %d)", rows, cols, l->unroll * l->threads);
-	return pl_fmt(pl, "ww_cdiv(ww_cdiv(%s, %d) * ww_cdiv(%s / v, %d), %d)", rows, 4 * l->across, cols,
-		32 / l->across * (l->threads / 128), l->unroll);
+	return pl_fmt(pl, "ww_cdiv(ww_cdiv(%s, down * high) * ww_cdiv(%s / v, 32 / high * (%d / down)), %d)", rows, cols,
+		l->threads / 32, l->unroll);
 }
 
 /* The loads of a vector of each operand, the arithmetic, and the stores. */
@@ -110,9 +126,10 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
 	ww_str_addf(s, "%s%s\t}\n}\n\n", pl_indent(pl, l->pass[0].row, 2), point_vector(pl, k));
 	k->launch = pl_named(pl, k,
-		"\t{\n%s\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_U\", %d);\n\t\tww_define(p, \"@_BLOCK\", %d);\n"
+		"\t{\n%s%s\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_U\", %d);\n\t\tww_define(p, \"@_BLOCK\", %d);\n"
 		"\t\tww_launch(p, \"@\", %s, 1, 1, %d, 1, 1);\n%s\t}\n",
-		pick_v(pl, k), l->unroll, l->threads, point_blocks(pl, l, rows, cols), l->threads, pl_plan_args(pl, k, "\t\t"));
+		pick_v(pl, k), point_shape(pl, k), l->unroll, l->threads, point_blocks(pl, l, rows, cols), l->threads,
+		pl_plan_args(pl, k, "\t\t"));
 }
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
@@ -187,11 +204,16 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 	ww_str_adds(&b, p->last);
 	ww_str_adds(s, p->row);
 	if (l->along == ROWS && l->held) {
+		if (p->n_load) /* all ahead of the first use, and without branches, behind which each would be waited for */
+			ww_str_addf(s,
+				"%s#pragma unroll\nfor (int j = 0; j < CH; j++) {\n"
+				"const ix_t c = (ix_t)j * TY + ty < cols ? (ix_t)j * TY + ty : cols - 1;\n\n%s%s}\n",
+				pl_cuda_arrays(pl, p->load, p->n_load, "[CH][1]"), column_axes(pl, k, NULL),
+				pl_cuda_loads(pl, l->lane, p->load, p->n_load, l->lane->name, "[j]"));
 		ww_str_addf(s,
-			"%s#pragma unroll\nfor (int j = 0; j < CH; j++) {\nconst ix_t c = (ix_t)j * TY + ty;\n\n"
-			"if (c < cols) {\n%s%s%s}\n}\n",
-			pl_cuda_arrays(pl, p->load, p->n_load, "[CH][1]"), column_axes(pl, k, NULL),
-			pl_cuda_loads(pl, l->lane, p->load, p->n_load, l->lane->name, "[j]"), b.p);
+			"#pragma unroll\nfor (int j = 0; j < CH; j++) {\nconst ix_t c = (ix_t)j * TY + ty;\n\n"
+			"if (c < cols) {\n%s%s}\n}\n",
+			column_axes(pl, k, NULL), b.p);
 		return;
 	}
 	if (l->along == ROWS) {
@@ -370,7 +392,7 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\tww_launch(p, \"@\", ww_cdiv(rows, r) * cl, 1, 1, t * r, 1, 1);\n\t\tif (cl > 1)\n"
 		"\t\t\tww_cluster(p, (int)cl, 1, 1);\n%s\t}\n",
 		pick_v(pl, k), rows, cols, l->threads ? l->threads : 32,
-		l->cluster ? "\t\twhile (cl < 8 && cols > 16384 * cl)\n\t\t\tcl *= 2;\n" : "", l->once ? 512 : 1024,
+		l->cluster ? "\t\twhile (cl < 8 && cols > 8192 * cl)\n\t\t\tcl *= 2;\n" : "", l->once ? 512 : 1024,
 		l->threads ? 64 : 16, fewer_threads(pl, k),
 		l->held ? "\t\tif (ch * v > 64)\n\t\t\tww_fail(p, \"rows are too long for registers\");\n" : "",
 		pl_plan_args(pl, k, "\t\t"));

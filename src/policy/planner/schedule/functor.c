@@ -212,6 +212,30 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 		decl, lane->name, start, pl_indent(pl, b.p, 1), after);
 }
 
+int pl_store_width(struct pl *pl, struct kern *k, const char *start, int most)
+{
+	const struct ix_atom *lane = k->loop->lane;
+
+	for (int n = pl_widest(lane->b, most); n > 1; n /= 2) {
+		struct ww_str b = pl_text(pl);
+		const char *terms = "", *decl = "";
+		int ok = 1;
+		struct expr e;
+
+		open_expr(pl, k, &e, &b, (struct etext){ "acc[l]", 0, 2 }, 0);
+		e.cuda_vec = 1;
+		e.vload_index = "[l]";
+		pl_cuda_stores(&e, k, 2, start, &terms, &decl, "");
+		for (int i = 0; i < e.n_vload; i++)
+			ok &= e.vload[i].one || divides(e.vload[i].base, lane, n);
+		if (*decl)
+			ok &= divides(pl_offset(pl, k->out[0]->root, k->out_idx[0]), lane, n);
+		if (ok)
+			return n;
+	}
+	return 1;
+}
+
 const char *pl_store_body(struct pl *pl, struct kern *k, const char *start)
 {
 	return pl->target == WW_TARGET_CPU ? cpu_body(pl, k, 0, NULL) : cuda_body(pl, k, 0, start, NULL);

@@ -138,6 +138,9 @@ int pl_is_bare(const struct kern *k);
 int pl_widest(const struct ix *n, int most);
 /* Product of the sizes from..to-1 of v. */
 const struct ix *pl_sizes(struct pl *pl, const struct val *v, int from, int to);
+/* cuda: the largest of most, most / 2, ... 1 elements along loop->lane that all vectors of pl_store_body() divide by.
+ */
+int pl_store_width(struct pl *pl, struct kern *k, const char *start, int most);
 /* Statements of a functor that a template calls with elements along loop->lane, the first at `start`: stores the
  * outputs, given the anchor's results (cpu: the vector "acc" of n, cuda: the array "acc" of N = loop->width), */
 const char *pl_store_body(struct pl *pl, struct kern *k, const char *start);

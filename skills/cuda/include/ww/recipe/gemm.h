@@ -74,23 +74,36 @@ static struct ww_operand ww_recipe_split(struct ww_plan *p, const struct ww_matr
 	return o;
 }
 
-/* Launch the copy of a 16-bit matrix, contiguous along k, to rows of a multiple of 16 bytes, for gemm16. */
+/* Launch the copy of a 16-bit matrix to rows along k of a multiple of 16 bytes, for gemm16.  One of its strides must be
+ * 1; row_stride 1 (a (K, N) matrix used as B) is turned. */
 static struct ww_matrix ww_recipe_pad(struct ww_plan *p, const struct ww_matrix *m)
 {
 	const long long kp = ww_cdiv(m->k, 8) * 8, batch = m->batch ? m->batch : 1;
+	const int turned = m->k_stride != 1;
 	struct ww_matrix o = {
 		.rows = m->rows, .k = m->k, .batch = batch, .row_stride = kp, .k_stride = 1, .batch_stride = m->rows * kp
 	};
 
 	o.buf = ww_scratch(p, 2 * batch * m->rows * kp);
-	if (m->k_stride != 1 || batch > 65535 || m->rows * kp > 0x7fffffff) {
-		ww_fail(p, "pad: k_stride must be 1, and the matrix below 2^31 elements, the batch below 2^16");
+	if ((turned && m->row_stride != 1) || batch > 65535 || m->rows * kp > 0x7fffffff || kp / 64 >= 65535) {
+		ww_fail(p,
+			"pad: one of k_stride and row_stride must be 1, the matrix below 2^31 elements, k below 2^22, "
+			"the batch below 2^16");
 		return o;
 	}
-	ww_launch(p, "ww::pad_rows<0>", ww_cdiv(m->rows * (kp / 8), 256), batch, 1, 256, 1, 1);
+	if (turned) {
+		const long long terms = m->offset_bytes / 2 | m->batch_stride | m->k_stride;
+		int v = 8;
+
+		while (v > 1 && terms % v)
+			v /= 2;
+		ww_launch(p, ww_fmt(p, "ww::turn_rows<%d>", v), ww_cdiv(m->rows, 64), ww_cdiv(kp, 64), batch, 256, 1, 1);
+	} else {
+		ww_launch(p, "ww::pad_rows<0>", ww_cdiv(m->rows * (kp / 8), 256), batch, 1, 256, 1, 1);
+	}
 	ww_arg_buf(p, m->buf, m->offset_bytes);
 	ww_arg_i64(p, m->batch_stride);
-	ww_arg_i64(p, m->row_stride);
+	ww_arg_i64(p, turned ? m->k_stride : m->row_stride);
 	ww_arg_i32(p, (int)m->rows);
 	ww_arg_i32(p, (int)m->k);
 	ww_arg_i32(p, (int)(kp / 8));
