@@ -89,7 +89,7 @@ struct with_bias {
 };
 
 /* The end of a tile of gemm3 and gemm16: each element of it once, in its place, unscaled. */
-template <int BN, bool SCALED> static int wrong_end(int m, int n)
+template <int BN, bool SCALED, bool WIDE = false> static int wrong_end(int m, int n)
 {
 	std::vector<float> d(2 * m * n, 0.f), bias(n);
 	std::vector<unsigned> sa(2 * m), sb(2 * n);
@@ -110,7 +110,10 @@ template <int BN, bool SCALED> static int wrong_end(int m, int n)
 				for (int i = 0; i < BN / 2; i++) /* element (r, c) is 1000 r + c */
 					acc[i] = (float)(1000 * (row + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + i / 2 % 2 * 8) +
 						col + i / 4 * 8 + (int)threadIdx.x % 4 * 2 + i % 2);
-				ww::tile_end<BN, SCALED>(e, sa.data(), sb.data(), 1, row, col, m, n, acc, box);
+				if (WIDE)
+					ww::tile_end_wide<BN>(e, 1, row, col, m, n, acc);
+				else
+					ww::tile_end<BN, SCALED>(e, sa.data(), sb.data(), 1, row, col, m, n, acc, box);
 			});
 	for (int r = 0; r < m; r++)
 		for (int c = 0; c < n; c++) {
@@ -119,7 +122,7 @@ template <int BN, bool SCALED> static int wrong_end(int m, int n)
 			bad += !(fabsf(got - want) <= 1e-6f * fabsf(want) + 1e-6f);
 		}
 	if (bad)
-		fprintf(stderr, "end of %d columns, scaled %d, %d x %d: %d wrong\n", BN, SCALED, m, n, bad);
+		fprintf(stderr, "end of %d columns, scaled %d, wide %d, %d x %d: %d wrong\n", BN, SCALED, WIDE, m, n, bad);
 	return bad > 0;
 }
 
@@ -130,5 +133,7 @@ int main(void)
 	n += wrong_end<128, true>(64, 128) + wrong_end<128, true>(75, 150) + wrong_end<192, true>(130, 373);
 	n += wrong_end<256, false>(64, 300) + wrong_end<64, false>(9, 63) +
 		wrong_end<256, false>(131, 511) + wrong_end<64, true>(40, 97) + wrong_end<192, false>(70, 200);
+	n += wrong_end<256, false, true>(131, 504) + wrong_end<64, false, true>(9, 64) +
+		wrong_end<128, false, true>(70, 200) + wrong_end<192, false, true>(64, 384);
 	printf("%d\n", n);
 }

@@ -1387,6 +1387,38 @@ static void test_forms_of_products(void **state)
 	}
 }
 
+/* A bias in 16 bits that is all that follows a product of the library's is the library's epilogue; what else follows is
+ * the end of our tiles, eight columns at a time where eight divides them. */
+static void test_ends_of_products(void **state)
+{
+	static const struct {
+		int m, n, k;
+		const char *result, *plan, *kernels;
+	} want[] = { { 114176, 856, 856, "linear", ".epilogue = WW_EPI_BIAS, .bias_buf = p_b->buf", "" },
+		{ 114176, 856, 856, "relu", "ww_recipe_gemm16(p", "k0_CLUSTER, k0_GROUP, 8>(" },
+		{ 114176, 852, 856, "relu", "ww_recipe_gemm16(p", "k0_CLUSTER, k0_GROUP>(" } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *g = product("bfloat16", want[i].m, want[i].n, want[i].k, want[i].result),
+			   *linear = json_array_get(json_object_get(g, "nodes"), 0);
+		struct pl_result r;
+
+		json_array_append_new(json_object_get(g, "params"),
+			json_pack("{s:s,s:s,s:[i],s:[i],s:s,s:b}", "name", "b", "dtype", "bfloat16", "sizes", want[i].n, "strides",
+				1, "role", "param", "used", 1));
+		json_array_append_new(json_object_get(linear, "args"), json_pack("{s:s}", "ref", "b"));
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		if (!strstr(r.plan_text, want[i].plan) || !strstr(r.device_text, want[i].kernels) ||
+			strstr(r.plan_text, "after_library"))
+			fail_msg("%d x %d: %s%s", want[i].m, want[i].n, r.plan_text, r.device_text);
+		assert_int_equal(strstr(r.device_text, "__global__") != NULL, i > 0);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Products of both types as an H200 took them, with the fastest tile: the estimate is near, and so is the choice. */
 static void test_tiles_as_measured(void **state)
 {
@@ -1679,11 +1711,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
 		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
 		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_half_on_the_cpu),
-		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_forms_of_products),
-		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
-		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
-		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
+		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_ends_of_products),
+		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
+		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
+		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,6 +30,73 @@ namespace ww
  * are 40 apart, so that pairs of neighbours go to different banks. */
 enum : int { odd_end_row = 40 };
 
+/* Lane q of four neighbours has numbers 2q, 2q + 1 of each of four groups of eight; afterwards it has all of group q,
+ * in order. */
+__device__ __forceinline__ void gather_quad(float (&v)[8])
+{
+	const int q = threadIdx.x & 3;
+
+#pragma unroll
+	for (int b = 1; b < 4; b *= 2)
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+#pragma unroll
+			for (int l = 0; l < 2; l++)
+				if (!(j & b)) {
+					float &lo = v[2 * j + l], &hi = v[2 * (j | b) + l];
+					const float got = __shfl_xor_sync(0xffffffffu, q & b ? lo : hi, b);
+
+					lo = q & b ? got : lo;
+					hi = q & b ? hi : got;
+				}
+}
+
+/* tile_end() by eight columns, where eight divides n: a thread stores 16 bytes of a 16-bit result, and four of them 64
+ * neighbouring ones.  In wgmma's layout four store 16: twice as many sectors, each in halves, and loads of a residual
+ * that keep a quarter of the bytes under way. */
+template <int BN, class E> __device__ __forceinline__ void tile_end_wide(
+	const E &e, int z, int row, int col, int m, int n, const float (&acc)[BN / 2])
+{
+	constexpr bool early = BN <= 128; /* where registers allow it, operands of the next columns are under way */
+	ahead<E, 8> next[2];
+	auto live = [&](int h, int j0) { return row + 8 * h < m && col + j0 * 8 < n; };
+	auto ask = [&](ahead<E, 8>(&r)[2], int j0) {
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+			if (live(h, j0))
+				r[h].fetch(e, z, row + 8 * h, col + j0 * 8);
+	};
+
+	row += threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+	col += threadIdx.x % 4 * 8;
+	if (early)
+		ask(next, 0);
+#pragma unroll 1
+	for (int j0 = 0; j0 < BN / 8; j0 += 4) {
+		float t[16], v[2][8];
+		ahead<E, 8> r[2];
+
+		pick<BN / 32>(j0 / 4, t, [&](int i) { return acc[i]; });
+		if (early) {
+			r[0] = next[0];
+			r[1] = next[1];
+		}
+		if (!early || j0 + 4 < BN / 8)
+			ask(early ? next : r, early ? j0 + 4 : j0);
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+#pragma unroll
+			for (int i = 0; i < 8; i++)
+				v[h][i] = t[i / 2 * 4 + h * 2 + i % 2];
+			gather_quad(v[h]);
+		}
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+			if (live(h, j0))
+				r[h].store(e, v[h], z, row + 8 * h, col + j0 * 8);
+	}
+}
+
 /* Stores 64 rows and BN columns that a warpgroup holds as wgmma leaves them, the first at row, col of batch item z; sa,
  * sb: group maxima of the operands' rows where SCALED.  If n is odd, 32 columns of a row at a time go through `box`, so
  * that a warp's accesses are coalesced: in wgmma's layout it would touch each sector of a 16-bit result four times, and
@@ -94,23 +161,40 @@ template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end
 		}
 		return;
 	}
+	/* Load all operands of the stores (scales, a bias, a residual) first: one after the other they took 8 to 20 us a
+	 * tile, longer than the products of a K of 128.  Where registers allow it those of the next columns are under way,
+	 * too. */
+	constexpr bool early = !SCALED && BN <= 128;
+	ahead<E, 2> next[2][many];
+	auto whole = [&](int j0) { return row + 8 < m && j0 < BN / 8 && col + (j0 + many - 1) * 8 < n; };
+	auto ask = [&](ahead<E, 2>(&r)[2][many], int j0) {
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+#pragma unroll
+			for (int j = 0; j < many; j++)
+				r[h][j].fetch(e, z, row + 8 * h, col + (j0 + j) * 8);
+	};
+
+	if (early && whole(0))
+		ask(next, 0);
 #pragma unroll 1
 	for (int j0 = 0; j0 < BN / 8; j0 += many) {
 		float t[4 * many];
 
 		pick<BN / 8 / many>(j0 / many, t, [&](int i) { return acc[i]; });
-		/* Load all operands of the stores (scales, a bias, a residual) first: one after the other they took 8 to 20 us
-		 * a tile, longer than the products of a K of 128. */
-		if (row + 8 < m && col + (j0 + many - 1) * 8 < n) {
+		if (whole(j0)) {
 			float v[2][many][2];
 			ahead<E, 2> r[2][many];
 
+			if (!early) {
+				ask(r, j0);
+			} else {
 #pragma unroll
-			for (int h = 0; h < 2; h++)
-#pragma unroll
-				for (int j = 0; j < many; j++)
-					r[h][j].fetch(e, z, row + 8 * h, col + (j0 + j) * 8);
-
+				for (int i = 0; i < 2 * many; i++)
+					r[i / many][i % many] = next[i / many][i % many];
+				if (whole(j0 + many))
+					ask(next, j0 + many);
+			}
 #pragma unroll
 			for (int j = 0; j < many; j++) {
 				uint2 u = { 0, 0 };
@@ -131,27 +215,34 @@ template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end
 					r[h][j].store(e, v[h][j], z, row + 8 * h, col + (j0 + j) * 8);
 			continue;
 		}
-#pragma unroll 1
-		for (int i = 0; i < 2 * many; i++) { /* the last rows or columns, one pair after the other */
-			const int h = i / many, j = i % many, c = col + (j0 + j) * 8;
-			ahead<E, 2> r;
-			float v[2];
-
-			if (row + 8 * h >= m || c >= n)
-				continue;
-			r.fetch(e, z, row + 8 * h, c);
-			pick<2 * many>(2 * j + h, v, [&](int l) { return t[l]; });
+		ahead<E, 2> r[2][many]; /* the last rows or columns */
 #pragma unroll
-			for (int l = 0; SCALED && l < 2; l++)
-				v[l] *= ua[h] * unscale(__ldg(sb + (long long)z * n + min(c + l, n - 1)));
-			r.store(e, v, z, row + 8 * h, c);
-		}
+		for (int h = 0; h < 2; h++)
+#pragma unroll
+			for (int j = 0; j < many; j++)
+				if (row + 8 * h < m && col + (j0 + j) * 8 < n)
+					r[h][j].fetch(e, z, row + 8 * h, col + (j0 + j) * 8);
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+#pragma unroll
+			for (int j = 0; j < many; j++) {
+				const int c = col + (j0 + j) * 8;
+				float v[2];
+#pragma unroll
+				for (int i = 0; i < 2; i++) {
+					v[i] = t[j * 4 + h * 2 + i];
+					if (SCALED)
+						v[i] *= ua[h] * unscale(__ldg(sb + (long long)z * n + min(c + i, n - 1)));
+				}
+				if (row + 8 * h < m && c < n)
+					r[h][j].store(e, v, z, row + 8 * h, c);
+			}
 	}
 }
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-template <int BN, int STAGES, int KSTEP, int CLUSTER, int GROUP, bool SCALED, class E> struct gemm_job {
+template <int BN, int STAGES, int KSTEP, int CLUSTER, int GROUP, bool SCALED, int WIDE, class E> struct gemm_job {
 	const ww_tensor_map *ta, *tb;
 	const unsigned *sa, *sb;
 	int m, n, kb, batch, rank;
@@ -189,7 +280,10 @@ template <int BN, int STAGES, int KSTEP, int CLUSTER, int GROUP, bool SCALED, cl
 	{
 		int z, row, col;
 		where(tile, z, row, col);
-		tile_end<BN, SCALED>(e, sa, sb, z, row + wg * 64, col, m, n, acc, pipeline_extra<BN, STAGES>());
+		if (WIDE == 8)
+			tile_end_wide<BN>(e, z, row + wg * 64, col, m, n, acc);
+		else
+			tile_end<BN, SCALED>(e, sa, sb, z, row + wg * 64, col, m, n, acc, pipeline_extra<BN, STAGES>());
 	}
 };
 
@@ -197,15 +291,17 @@ template <int BN, int STAGES, int PROMOTE, int CLUSTER, int GROUP, class E>
 __device__ __forceinline__ void gemm3(const ww_tensor_map &ta, const ww_tensor_map &tb, const unsigned *sa,
 	const unsigned *sb, int m, int n, int kb, int batch, const E &e)
 {
-	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, true, E> job = { &ta, &tb, sa, sb, m, n, kb, batch,
+	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, true, 2, E> job = { &ta, &tb, sa, sb, m, n, kb, batch,
 		CLUSTER > 1 ? cluster_rank() : 0, e };
 	pipeline<__half, STAGES, BN, 3, PROMOTE, CLUSTER>(job);
 }
 
-template <class T, int BN, int STAGES, int CLUSTER, int GROUP, class E> __device__ __forceinline__ void gemm16(
+/* WIDE: columns of one store(), 2, or 8 where 8 divides n. */
+template <class T, int BN, int STAGES, int CLUSTER, int GROUP, int WIDE = 2, class E>
+__device__ __forceinline__ void gemm16(
 	const ww_tensor_map &ta, const ww_tensor_map &tb, int m, int n, int kb, int batch, const E &e)
 {
-	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, false, E> job = { &ta, &tb, 0, 0, m, n, kb, batch,
+	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, false, WIDE, E> job = { &ta, &tb, 0, 0, m, n, kb, batch,
 		CLUSTER > 1 ? cluster_rank() : 0, e };
 	pipeline<T, STAGES, BN, 1, 0, CLUSTER>(job);
 }

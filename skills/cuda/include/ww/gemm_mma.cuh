@@ -197,7 +197,7 @@ __device__ __forceinline__ void mma_end(const E &e, int z, int row, int col, int
 			return (
 				S::words ? sum[S::words ? i / 4 / S::nt : 0][i / 4 % S::nt] : acc[i / 4 / S::nt][i / 4 % S::nt])[i % 4];
 		});
-		if (r0 + 8 < m && c0 + (many - 1) * 8 + 1 < n) {
+		if (r0 + 8 < m && c0 + (many - 1) * 8 + 1 < n) { /* no branches in between: computed side by side */
 			ahead<E, N> r[2][many][2 / N];
 #pragma unroll
 			for (int h = 0; h < 2; h++)
@@ -220,18 +220,28 @@ __device__ __forceinline__ void mma_end(const E &e, int z, int row, int col, int
 					}
 			continue;
 		}
-#pragma unroll 1
-		for (int i = 0; i < 4 * many / N; i++) { /* the last rows or columns, one after the other */
-			const int j = i * N / 4, h = i * N / 2 % 2, c = c0 + j * 8 + i * N % 2;
-			ahead<E, N> r;
-			float v[N];
-
-			if (r0 + h * 8 >= m || c >= n)
-				continue;
-			r.fetch(e, z, r0 + h * 8, c);
-			pick<4 * many / N>(i, v, [&](int l) { return t[l]; });
-			r.store(e, v, z, r0 + h * 8, c);
-		}
+		ahead<E, N> r[2][many][2 / N];
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+#pragma unroll
+			for (int j = 0; j < many; j++)
+#pragma unroll
+				for (int l = 0; l < 2; l += N)
+					if (r0 + h * 8 < m && c0 + j * 8 + l < n)
+						r[h][j][l / N].fetch(e, z, r0 + h * 8, c0 + j * 8 + l);
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+#pragma unroll
+			for (int j = 0; j < many; j++)
+#pragma unroll
+				for (int l = 0; l < 2; l += N) {
+					float v[N];
+#pragma unroll
+					for (int q = 0; q < N; q++)
+						v[q] = t[j * 4 + h * 2 + l + q];
+					if (r0 + h * 8 < m && c0 + j * 8 + l < n)
+						r[h][j][l / N].store(e, v, z, r0 + h * 8, c0 + j * 8 + l);
+				}
 	}
 }
 

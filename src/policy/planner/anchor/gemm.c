@@ -156,19 +156,41 @@ static struct estimate estimate(const struct pl *pl, const struct anchor *sp)
 enum { LAUNCH_US = 2 };
 static double moved_us(double bytes) { return bytes / 3e6; }
 
-/* Multiply-adds a microsecond and SM of gemm3 and gemm16. */
-static double rate(int half) { return half ? 2.2e6 : 850e3; }
+/* Multiply-adds a microsecond and SM of gemm3. */
+static const double split_rate = 850e3;
 
 /* k, rounded up to gemm3's steps of 32. */
 static double in_steps(const struct estimate *e) { return 32 * ceil(e->k / 32); }
+
+static double tiles_of(const struct estimate *e, double cols)
+{
+	return ceil(e->m / 128) * ceil(e->n / cols) * e->batch;
+}
+
+/* Blocks that share the columns' operand of gemm16. */
+static int cluster_of(const struct estimate *e, double cols)
+{
+	return tiles_of(e, cols) < 2 * e->sms || e->m <= 128 ? 1 : 2;
+}
+
+/* A tile of 128 x cols of gemm16: a start and an end, and steps of 64 of k, which take what tensor cores need (2,048
+ * multiply-adds a clock) or the second level to hand over both operands (47 kB a us and SM).  Measured with a bias on
+ * an H200, us a tile: 17.9 of 256 columns and 16 steps, 10.8 and 9.1 of 128 columns, 14 and 10 steps, 2.7 of 64, 3
+ * steps. */
+static double half_tile_us(const struct estimate *e, double cols)
+{
+	double busy = fmin(1, tiles_of(e, cols) / e->sms), bytes = 128 * (128 + cols / cluster_of(e, cols));
+
+	return cols * 2 / 128 + ceil(e->k / 64) * fmax(128 * cols * 64 / (2048 * 1755), busy * bytes / 47e3);
+}
 
 /* Tiles of 128 x cols: a start and an end (longer for gemm3, which has scales), and the multiply-adds.  gemm3's is 3
  * us: with 4, forms were chosen that are slower than gemm3 (bench/results/products.md). */
 static double tiled_us(const struct estimate *e, double cols, int half)
 {
-	double tiles = ceil(e->m / 128) * ceil(e->n / cols) * e->batch;
+	double us = half ? half_tile_us(e, cols) : cols * (3. / 128 + 128 * in_steps(e) / split_rate);
 
-	return ceil(tiles / e->sms) * cols * ((half ? 2. : 3.) / 128 + 128 * (half ? e->k : in_steps(e)) / rate(half));
+	return ceil(tiles_of(e, cols) / e->sms) * us;
 }
 
 /* The width of gemm3's or gemm16's tiles with the least time; of about equal ones the widest. */
@@ -313,6 +335,10 @@ static double library_us(const struct anchor *sp, const struct estimate *e, int 
 		(bare ? 0 : LAUNCH_US + moved_us((out + pl_itemsize(sp->out->dt)) * result));
 }
 
+/* For each million results of gemm_mma in 16 bits that something is read for: 114,176 x 856 x 24 with a residual took
+ * 305 us, 109 by the estimate of a bare product. */
+enum { MMA_END_US = 1 };
+
 /* The form with the least time; *library: the library takes less. */
 static enum form best_form(struct pl *pl, const struct anchor *sp, int bare, int *library)
 {
@@ -326,7 +352,7 @@ static enum form best_form(struct pl *pl, const struct anchor *sp, int bare, int
 			return MMA;
 		}
 	if (pl->dev.cc >= 80)
-		mma = mma_us(sp, &e, 0);
+		mma = mma_us(sp, &e, 0) + (half && !bare ? MMA_END_US * e.batch * e.m * e.n * 1e-6 : 0);
 	if (pl->dev.cc == 90 && (!half || fits_gemm16(sp)))
 		tiled = half ? half_us(&e) + padding_us(sp, &e) : split_us(pl, sp, &e, 0);
 	us = fmin(mma, tiled);
@@ -375,6 +401,52 @@ static int is_thin(const struct anchor *sp, const struct knobs *kn)
 	return is_nk(sp) && kn->cpu_gemm.form != 1 && (kn->cpu_gemm.form == 2 || m <= ww_min(most, 8 + k / 4));
 }
 
+/* v behind views alone. */
+static const struct val *viewed(const struct val *v)
+{
+	while (v->kind == V_VIEW && !v->cond && !v->root)
+		v = v->arg[0];
+	return v;
+}
+
+/* cuda, 16 bits: the bias, where it is all that the kernel adds to the product.  The library adds it ahead of rounding,
+ * too, in its own epilogue.  *first: its first element. */
+static const struct buf *bias_of(struct pl *pl, const struct kern *k, const struct ix **first)
+{
+	const struct val *out = k->out[0], *product = k->anchor->out;
+	const struct ix *const *at = k->anchor_idx, *coef, *place;
+	const struct buf *bias = NULL;
+	struct walk w;
+
+	if (pl->target != WW_TARGET_CUDA || k->n_out != 1 || !out->root || !pl_is_half(out->dt) ||
+		out->root->dt != out->dt || k->anchor->gemm.n_batch || out->kind != V_OP || out->op != OP_ADD ||
+		(viewed(out->arg[0]) != product && viewed(out->arg[1]) != product) || !ix_as_var(at[1]))
+		return NULL;
+	place = ix_add(pl, ix_mul(pl, at[0], product->size[1]), at[1]);
+	if (!ix_same(pl_offset(pl, out->root, k->out_idx[0]), place))
+		return NULL;
+	pl_walk_init(&w, pl, k->out[0]);
+	pl_walk(&w, k->out[0], k->out_idx[0]);
+	for (const struct leaf *l = w.first; l; l = l->next) {
+		if (l->kind == LEAF_ANCHOR)
+			continue;
+		if (l->kind != LEAF_LOAD || bias || l->val->root->dt != out->dt ||
+			(viewed(out->arg[0]) != l->val && viewed(out->arg[1]) != l->val) ||
+			!ix_affine(pl, l->off, ix_as_var(at[1]), &coef, first) || !ix_is(coef, 1) || ix_varies(*first))
+			return NULL;
+		bias = l->val->root;
+	}
+	return bias;
+}
+
+/* Is the library's result all? */
+static int is_whole(struct pl *pl, const struct kern *k)
+{
+	const struct ix *first;
+
+	return k->out[0]->root && (pl_is_bare(k) || bias_of(pl, k, &first));
+}
+
 static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 {
 	const struct anchor *sp = k->anchor;
@@ -388,7 +460,7 @@ static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 		l->form = is_thin(sp, kn) ? THIN : ANY;
 		return;
 	}
-	l->form = kn->plain ? ANY : best_form(pl, sp, k->out[0]->root && pl_is_bare(k), &library);
+	l->form = kn->plain ? ANY : best_form(pl, sp, is_whole(pl, k), &library);
 	if (kn->gemm.form == 1 && l->form != ANY)
 		l->form = MMA;
 	else if (kn->gemm.form == 2 && tiles)
@@ -415,9 +487,11 @@ static void build(struct pl *pl, struct kern *k)
 	l->lane = pl_lane_of(pl, k, nb + 1);
 	l->width = ix_num(out->size[nb + 1]) % 2 ? 1 : 2;
 	choose(pl, k, l);
-	if (pl->target == WW_TARGET_CUDA && (l->library & BY_LIBRARY) && !pl_is_bare(k)) /* a pass over the result */
+	if (pl->target == WW_TARGET_CUDA && (l->library & BY_LIBRARY) && !is_whole(pl, k)) /* a pass over the result */
 		l->width = (int)ww_max(l->width, pl_store_width(pl, k, "col", 16 / pl_itemsize(library_dt(k->anchor))));
-	if (!(l->library & BY_LIBRARY) || !pl_is_bare(k))
+	else if (l->form == HALF && pl_store_width(pl, k, "col", 8) == 8)
+		l->width = 8;
+	if (!(l->library & BY_LIBRARY) || !is_whole(pl, k))
 		l->store = pl_store_body(pl, k, "col");
 	for (int i = 0; i < 2 && reads_operands(pl, k); i++)
 		pl_kern_arg(pl, k, k->anchor->in[i].buf);
@@ -507,14 +581,19 @@ static const char *node(struct pl *pl, const struct kern *k, const char *y, int 
 {
 	const struct anchor *sp = k->anchor;
 	int nb = sp->gemm.n_batch;
-	const char *m = ix_text(pl, sp->out->size[nb]), *n = ix_text(pl, sp->out->size[nb + 1]);
+	const char *m = ix_text(pl, sp->out->size[nb]), *n = ix_text(pl, sp->out->size[nb + 1]), *epilogue = "";
+	const struct ix *first;
+	const struct buf *bias = k->loop->store ? NULL : bias_of(pl, k, &first);
 
+	if (bias)
+		epilogue = pl_fmt(pl, "\t\t\t.epilogue = WW_EPI_BIAS, .bias_buf = %s, .bias_offset_bytes = %s,\n",
+			pl_plan_buf(pl, bias), ix_text(pl, ix_mulc(pl, first, pl_itemsize(bias->dt))));
 	return pl_fmt(pl,
 		"\t\tww_recipe_gemm_library(p, &(struct ww_gemm){ .m = %s, .n = %s, .k = %s, .batch = %s, .alpha = 1, "
-		".math = WW_MATH_%s,\n"
+		".math = WW_MATH_%s,\n%s"
 		"\t\t\t.a = %s,\n\t\t\t.b = %s,\n\t\t\t.d = { .buf = %s, .dtype = %s, .ld = %s, "
 		".batch_stride = (%s) * (%s) } });\n",
-		m, n, ix_text(pl, inner(sp)), ix_text(pl, k->loop->outer), pl_math_name(in_dt(sp), "FP32"),
+		m, n, ix_text(pl, inner(sp)), ix_text(pl, k->loop->outer), pl_math_name(in_dt(sp), "FP32"), epilogue,
 		library_matrix(pl, sp, 0), library_matrix(pl, sp, 1), y, pl_dtype_name(dt), n, m, n);
 }
 
@@ -573,13 +652,14 @@ static void print_half(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const struct estimate e = estimate(pl, k->anchor);
 	int dt = in_dt(k->anchor), bn = kn->gemm.bn ? kn->gemm.bn : best_bn(&e, 1);
-	int cluster = ceil(e.m / 128) * ceil(e.n / bn) * e.batch < 2 * e.sms || e.m <= 128 ? 1 : 2;
+	int cluster = cluster_of(&e, bn);
 	const char *a, *b;
 
 	pl_cuda_kernel(pl, k, s, "384, 1",
 		"const __grid_constant__ ww_tensor_map ta, const __grid_constant__ ww_tensor_map tb,\n"
 		"\t\tint m, int n, int kb, int batch",
-		pl_fmt(pl, "gemm16<%s, @_BN, @_STAGES, @_CLUSTER, @_GROUP>(ta, tb, m, n, kb, batch", pl_ctype(dt, pl->target)));
+		pl_fmt(pl, "gemm16<%s, @_BN, @_STAGES, @_CLUSTER, @_GROUP%s>(ta, tb, m, n, kb, batch", pl_ctype(dt, pl->target),
+			k->loop->width == 8 ? ", 8" : ""));
 	k->launch = "";
 	a = aligned_matrix(pl, k, 0);
 	b = aligned_matrix(pl, k, 1);
@@ -648,7 +728,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	const char *row = pl_var_or(k->anchor_idx[nb], "row_"), *loads = "";
 
 	if (!k->loop->store) {
-		k->launch = pl_fmt(pl, "\t{\n%s\t}\n", node(pl, k, pl_plan_buf(pl, sp->out->root), sp->out->root->dt));
+		k->launch = pl_fmt(pl, "\t{\n%s\t}\n", node(pl, k, pl_plan_buf(pl, k->out[0]->root), k->out[0]->root->dt));
 		return;
 	}
 	if (k->loop->form == ANY && !library)
