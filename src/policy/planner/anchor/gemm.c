@@ -409,8 +409,8 @@ static const struct val *viewed(const struct val *v)
 	return v;
 }
 
-/* cuda, 16 bits: the bias, where it is all that the kernel adds to the product.  The library adds it ahead of rounding,
- * too, in its own epilogue.  *first: its first element. */
+/* cuda: the bias, of the result's type, where it is all that the kernel adds to the product.  The library adds it ahead
+ * of rounding, too, in its own epilogue.  *first: its first element. */
 static const struct buf *bias_of(struct pl *pl, const struct kern *k, const struct ix **first)
 {
 	const struct val *out = k->out[0], *product = k->anchor->out;
@@ -418,7 +418,7 @@ static const struct buf *bias_of(struct pl *pl, const struct kern *k, const stru
 	const struct buf *bias = NULL;
 	struct walk w;
 
-	if (pl->target != WW_TARGET_CUDA || k->n_out != 1 || !out->root || !pl_is_half(out->dt) ||
+	if (pl->target != WW_TARGET_CUDA || k->n_out != 1 || !out->root || !(out->dt == WW_F32 || pl_is_half(out->dt)) ||
 		out->root->dt != out->dt || k->anchor->gemm.n_batch || out->kind != V_OP || out->op != OP_ADD ||
 		(viewed(out->arg[0]) != product && viewed(out->arg[1]) != product) || !ix_as_var(at[1]))
 		return NULL;
