@@ -361,6 +361,17 @@ static const char *fewer_threads(struct pl *pl, const struct kern *k)
 		size, size, loads ? loads : 1, cached);
 }
 
+/* Text of plan.c: elements of a row for each of its threads, from which on more threads share it.  Of many rows with
+ * one operand that is held 24 in place of more than 256 threads: of smaller blocks some load while others reduce. */
+static const char *elements_of(const struct kern *k)
+{
+	const struct loop *l = k->loop;
+
+	return l->threads                                  ? "64"
+		: l->held && pl_loads_held(k) == 1 && !l->once ? "(t >= 256 && rows >= 8LL * ww_device(p)->sm_count ? 24 : 16)"
+													   : "16";
+}
+
 /* T threads a row. */
 static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 {
@@ -382,7 +393,7 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 		l->cluster ? "\tif (CL > 1)\n\t\tww::cluster_sync();	/* the others may still read cbox */\n" : "");
 	k->launch = pl_named(pl, k,
 		"\t{\n%s\t\tconst long long rows = %s, cols = %s;\n\t\tlong long t = %d, cl = 1;\n\n%s"
-		"\t\twhile (t < %d && cols > t * cl * %d)\n\t\t\tt *= 2;\n\t\twhile (t > 1 && t / 2 * v >= cols)\n"
+		"\t\twhile (t < %d && cols > t * cl * %s)\n\t\t\tt *= 2;\n\t\twhile (t > 1 && t / 2 * v >= cols)\n"
 		"\t\t\tt /= 2;\n"
 		"%s\t\tif (t > 32 && rows * t < 64LL * ww_device(p)->sm_count)\n\t\t\twhile (t < 1024 && t * cl * v < cols)\n"
 		"\t\t\t\tt *= 2;\n"
@@ -393,7 +404,7 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\t\tww_cluster(p, (int)cl, 1, 1);\n%s\t}\n",
 		pick_v(pl, k), rows, cols, l->threads ? l->threads : 32,
 		l->cluster ? "\t\twhile (cl < 8 && cols > 8192 * cl)\n\t\t\tcl *= 2;\n" : "", l->once ? 512 : 1024,
-		l->threads ? 64 : 16, fewer_threads(pl, k),
+		elements_of(k), fewer_threads(pl, k),
 		l->held ? "\t\tif (ch * v > 64)\n\t\t\tww_fail(p, \"rows are too long for registers\");\n" : "",
 		pl_plan_args(pl, k, "\t\t"));
 }
