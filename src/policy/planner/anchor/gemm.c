@@ -702,7 +702,8 @@ static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
 	const char *type = pl_ctype(in_dt(sp), pl->target);
 	int nb = sp->gemm.n_batch;
 
-	pl_cuda_kernel(pl, k, s, pl_fmt(pl, "(ww::mma_shape<%s, @_BM, @_BN>::threads)", type),
+	pl_cuda_kernel(pl, k, s,
+		pl_fmt(pl, "(ww::mma_shape<%s, @_BM, @_BN>::threads), (ww::mma_shape<%s, @_BM, @_BN>::blocks)", type, type),
 		pl_fmt(pl,
 			"const %s *a, long long as, long long ao, long long ai, const %s *b, long long bs, long long bo, "
 			"long long bi,\n\t\tint inner, int m, int n, int k",
