@@ -179,6 +179,29 @@ static void count_passes(struct pl *pl, struct val *const *root, int n)
 	pl->n_var = n_var; /* no text has these variables */
 }
 
+/* Count the stored values that read each anchor's result, now that all are known: what reads a sum that is stored for
+ * another product does not read the product in it. */
+static void count_consumers(struct pl *pl, struct val *const *root, int n)
+{
+	int n_var = pl->n_var;
+
+	for (int i = 0; i < n; i++) {
+		const struct ix *idx[PL_MAX_RANK];
+		struct walk w;
+
+		pl_walk_init(&w, pl, root[i]);
+		w.into_reds = 1;
+		pl_own_vars(pl, root[i], idx);
+		if (root[i]->kind == V_ANCHOR)
+			root[i]->anchor->consumers += 2;
+		pl_walk(&w, root[i], idx);
+		for (struct leaf *l = w.first; l; l = l->next)
+			if (l->kind == LEAF_ANCHOR)
+				l->val->anchor->consumers++;
+	}
+	pl->n_var = n_var;
+}
+
 void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 {
 	static const int max = PL_MAX_ROOTS;
@@ -194,9 +217,6 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 		pl_walk_init(&w, pl, list[i]);
 		w.into_reds = 1;
 		pl_own_vars(pl, list[i], idx);
-		if (list[i]->kind == V_ANCHOR) {
-			list[i]->anchor->consumers += 2;
-		}
 		pl_walk(&w, list[i], idx);
 		for (struct leaf *l = w.first; l; l = l->next) {
 			struct val *found[8];
@@ -205,7 +225,6 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 			if (l->kind == LEAF_ANCHOR) {
 				struct anchor *s = l->val->anchor;
 
-				s->consumers++;
 				pl_anchor_operands(pl, s);
 				for (int k = 0; k < s->n_in && !s->scheduled; k++)
 					found[nf++] = s->in[k].val;
@@ -233,5 +252,6 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 		pl->anchor[i]->scheduled = 0;
 	pl->stored = list;
 	pl->n_stored = n;
+	count_consumers(pl, list, n);
 	count_passes(pl, list, n);
 }
