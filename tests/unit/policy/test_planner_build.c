@@ -1634,6 +1634,11 @@ static void test_work_is_not_repeated(void **state)
 			"= 0.0f;\n\t\t\t\tif (v" },
 		/* a product's functor knows a row that is looked up only behind its loads of vectors: scalars */
 		{ "gathered_residual.json", "k0  gemm: ", "= p_e_weight[" },
+		/* what two readers need is stored with its bias, by the product; so is a sum with what came before */
+		{ "product_ends.json", "k0  gemm: linear\n *   k1  gemm: linear_1, relu\n *   k2  gemm: linear_2, add\n", "" },
+		/* the library adds a bias and a matrix of the product's size, where it is faster */
+		{ "library_ends.json", "WW_EPI_BIAS, .bias_buf = p_q_bias->buf, ", "" },
+		{ "library_ends.json", ".beta = 1, .c = { .buf = t3, ", "" },
 		/* pairs of rows by a product, as PyTorch; of a tensor with itself by differences */
 		{ "distances.json", "k2  gemm: cdist, neg, exp\n *   k3  rows: cdist_1\n */", "" },
 	};

@@ -85,8 +85,6 @@ template <class T, int BM, int BN> struct mma_shape {
 	enum : int { warps = BM * BN > 4096 ? 8 : 4, threads = 32 * warps };
 	enum : int { rows = BM == 16 ? 1 : BM == 128 ? 4 : 2, cols = warps / rows };
 	enum : int { wm = BM / rows, wn = BN / cols, mt = wm / 16, nt = wn / 8 };
-	/* Blocks for an SM, as recipe/gemm_tile.h counts on: a costly epilogue took a few registers more than leave two. */
-	enum : int { blocks = warps == 8 && !(words && BN == 128) ? 2 : 1 };
 };
 
 /* acc += one stage's products, of the warp's tile at row, col. */

@@ -324,23 +324,23 @@ static double tensor_us(const struct anchor *sp, const struct estimate *e)
 	return 2.5 + fmax(us, aligned ? 0 : e->k * 6e-3);
 }
 
-/* bare: nothing is fused behind the GEMM. */
-static double library_us(const struct anchor *sp, const struct estimate *e, int bare)
+/* end: what it adds, which our tiles would read as well; NULL: a pass behind it computes the rest. */
+static double library_us(const struct anchor *sp, const struct estimate *e, const struct pl_end *end)
 {
-	int bytes = pl_itemsize(in_dt(sp)), out = pl_itemsize(library_dt(sp));
+	int bytes = pl_itemsize(in_dt(sp)), out = pl_itemsize(end ? sp->out->dt : library_dt(sp));
 	double result = e->batch * e->m * e->n, moved = bytes * e->batch * (e->m + e->n) * e->k + out * result;
 	double us = bytes == 4 ? plain_us(e) : tensor_us(sp, e);
 
 	return fmax(us, LAUNCH_US + moved_us(moved)) +
-		(bare ? 0 : LAUNCH_US + moved_us((out + pl_itemsize(sp->out->dt)) * result));
+		(end ? 0 : LAUNCH_US + moved_us((out + pl_itemsize(sp->out->dt)) * result));
 }
 
 /* For each million results of gemm_mma in 16 bits that something is read for: 114,176 x 856 x 24 with a residual took
  * 305 us, 109 by the estimate of a bare product. */
 enum { MMA_END_US = 1 };
 
-/* The form with the least time; *library: the library takes less. */
-static enum form best_form(struct pl *pl, const struct anchor *sp, int bare, int *library)
+/* The form with the least time; *library: the library takes less, with this end. */
+static enum form best_form(struct pl *pl, const struct anchor *sp, const struct pl_end *end, int *library)
 {
 	struct estimate e = estimate(pl, sp);
 	double us, mma = INFINITY, tiled = INFINITY;
@@ -352,11 +352,11 @@ static enum form best_form(struct pl *pl, const struct anchor *sp, int bare, int
 			return MMA;
 		}
 	if (pl->dev.cc >= 80)
-		mma = mma_us(sp, &e, 0) + (half && !bare ? MMA_END_US * e.batch * e.m * e.n * 1e-6 : 0);
+		mma = mma_us(sp, &e, 0) + (half && (!end || end->added) ? MMA_END_US * e.batch * e.m * e.n * 1e-6 : 0);
 	if (pl->dev.cc == 90 && (!half || fits_gemm16(sp)))
 		tiled = half ? half_us(&e) + padding_us(sp, &e) : split_us(pl, sp, &e, 0);
 	us = fmin(mma, tiled);
-	*library = fits_library(sp) && library_us(sp, &e, bare) < us;
+	*library = fits_library(sp) && library_us(sp, &e, end) < us;
 	return us == INFINITY ? ANY : mma < tiled ? MMA : half ? HALF : SPLIT;
 }
 
@@ -386,7 +386,7 @@ static int ends_free(struct pl *pl, const struct anchor *s)
 
 	if (pl->target == WW_TARGET_CPU || pl_all_plain(pl))
 		return 1;
-	best_form(pl, s, 0, &library);
+	best_form(pl, s, NULL, &library);
 	return !library;
 }
 
@@ -401,56 +401,17 @@ static int is_thin(const struct anchor *sp, const struct knobs *kn)
 	return is_nk(sp) && kn->cpu_gemm.form != 1 && (kn->cpu_gemm.form == 2 || m <= ww_min(most, 8 + k / 4));
 }
 
-/* v behind views alone. */
-static const struct val *viewed(const struct val *v)
+/* The library can do all that kernel k does. */
+static int ends_in_library(struct pl *pl, const struct kern *k, struct pl_end *end)
 {
-	while (v->kind == V_VIEW && !v->cond && !v->root)
-		v = v->arg[0];
-	return v;
-}
-
-/* cuda: the bias, of the result's type, where it is all that the kernel adds to the product.  The library adds it ahead
- * of rounding, too, in its own epilogue.  *first: its first element. */
-static const struct buf *bias_of(struct pl *pl, const struct kern *k, const struct ix **first)
-{
-	const struct val *out = k->out[0], *product = k->anchor->out;
-	const struct ix *const *at = k->anchor_idx, *coef, *place;
-	const struct buf *bias = NULL;
-	struct walk w;
-
-	if (pl->target != WW_TARGET_CUDA || k->n_out != 1 || !out->root || !(out->dt == WW_F32 || pl_is_half(out->dt)) ||
-		out->root->dt != out->dt || k->anchor->gemm.n_batch || out->kind != V_OP || out->op != OP_ADD ||
-		(viewed(out->arg[0]) != product && viewed(out->arg[1]) != product) || !ix_as_var(at[1]))
-		return NULL;
-	place = ix_add(pl, ix_mul(pl, at[0], product->size[1]), at[1]);
-	if (!ix_same(pl_offset(pl, out->root, k->out_idx[0]), place))
-		return NULL;
-	pl_walk_init(&w, pl, k->out[0]);
-	pl_walk(&w, k->out[0], k->out_idx[0]);
-	for (const struct leaf *l = w.first; l; l = l->next) {
-		if (l->kind == LEAF_ANCHOR)
-			continue;
-		if (l->kind != LEAF_LOAD || bias || l->val->root->dt != out->dt ||
-			(viewed(out->arg[0]) != l->val && viewed(out->arg[1]) != l->val) ||
-			!ix_affine(pl, l->off, ix_as_var(at[1]), &coef, first) || !ix_is(coef, 1) || ix_varies(*first))
-			return NULL;
-		bias = l->val->root;
-	}
-	return bias;
-}
-
-/* Is the library's result all? */
-static int is_whole(struct pl *pl, const struct kern *k)
-{
-	const struct ix *first;
-
-	return k->out[0]->root && (pl_is_bare(k) || bias_of(pl, k, &first));
+	return k->out[0]->root && pl_ends_as(pl, k, end);
 }
 
 static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 {
 	const struct anchor *sp = k->anchor;
 	const struct knobs *kn = pl_knobs(pl, k->id);
+	struct pl_end end;
 	int library = 0,
 		strides = one_stride(&sp->in[0], 0, sp->gemm.n_batch) && one_stride(&sp->in[1], 0, sp->gemm.n_batch);
 	int half = in_dt(sp) != WW_F32, tiles = pl->dev.cc == 90 && strides && (!half || fits_gemm16(sp));
@@ -460,7 +421,7 @@ static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 		l->form = is_thin(sp, kn) ? THIN : ANY;
 		return;
 	}
-	l->form = kn->plain ? ANY : best_form(pl, sp, is_whole(pl, k), &library);
+	l->form = kn->plain ? ANY : best_form(pl, sp, ends_in_library(pl, k, &end) ? &end : NULL, &library);
 	if (kn->gemm.form == 1 && l->form != ANY)
 		l->form = MMA;
 	else if (kn->gemm.form == 2 && tiles)
@@ -483,16 +444,22 @@ static void build(struct pl *pl, struct kern *k)
 	const struct val *out = k->anchor->out;
 	int nb = k->anchor->gemm.n_batch;
 	struct loop *l = k->loop;
+	struct pl_end end = { .alpha = 1 };
+	int whole = ends_in_library(pl, k, &end);
 
 	l->lane = pl_lane_of(pl, k, nb + 1);
 	l->width = ix_num(out->size[nb + 1]) % 2 ? 1 : 2;
 	choose(pl, k, l);
-	if (pl->target == WW_TARGET_CUDA && (l->library & BY_LIBRARY) && !is_whole(pl, k)) /* a pass over the result */
+	if (pl->target == WW_TARGET_CUDA && (l->library & BY_LIBRARY) && !whole) /* a pass over the result */
 		l->width = (int)ww_max(l->width, pl_store_width(pl, k, "col", 16 / pl_itemsize(library_dt(k->anchor))));
 	else if (l->form == HALF && pl_store_width(pl, k, "col", 8) == 8)
 		l->width = 8;
-	if (!(l->library & BY_LIBRARY) || !is_whole(pl, k))
+	if (!(l->library & BY_LIBRARY) || !whole)
 		l->store = pl_store_body(pl, k, "col");
+	else if (end.bias)
+		pl_kern_arg(pl, k, end.bias);
+	if (!l->store && end.added)
+		pl_kern_arg(pl, k, end.added);
 	for (int i = 0; i < 2 && reads_operands(pl, k); i++)
 		pl_kern_arg(pl, k, k->anchor->in[i].buf);
 }
@@ -576,25 +543,35 @@ static const char *library_matrix(struct pl *pl, const struct anchor *sp, int wh
 		ix_text(pl, stride_of(pl, sp, which, nb - 1)));
 }
 
-/* The statement of plan.c that has the library write to buffer `y`. */
-static const char *node(struct pl *pl, const struct kern *k, const char *y, int dt)
+/* A matrix of the product's size, row after row. */
+static const char *whole_matrix(struct pl *pl, const struct anchor *sp, const char *buf, int dt)
+{
+	int nb = sp->gemm.n_batch;
+	const char *m = ix_text(pl, sp->out->size[nb]), *n = ix_text(pl, sp->out->size[nb + 1]);
+
+	return pl_fmt(
+		pl, "{ .buf = %s, .dtype = %s, .ld = %s, .batch_stride = (%s) * (%s) }", buf, pl_dtype_name(dt), n, m, n);
+}
+
+/* The statement of plan.c that has the library write to buffer `y`, with this end. */
+static const char *node(struct pl *pl, const struct kern *k, const char *y, int dt, const struct pl_end *end)
 {
 	const struct anchor *sp = k->anchor;
 	int nb = sp->gemm.n_batch;
-	const char *m = ix_text(pl, sp->out->size[nb]), *n = ix_text(pl, sp->out->size[nb + 1]), *epilogue = "";
-	const struct ix *first;
-	const struct buf *bias = k->loop->store ? NULL : bias_of(pl, k, &first);
+	const char *bias = "", *added = "";
 
-	if (bias)
-		epilogue = pl_fmt(pl, "\t\t\t.epilogue = WW_EPI_BIAS, .bias_buf = %s, .bias_offset_bytes = %s,\n",
-			pl_plan_buf(pl, bias), ix_text(pl, ix_mulc(pl, first, pl_itemsize(bias->dt))));
+	if (end->bias)
+		bias = pl_fmt(pl, ",\n\t\t\t.epilogue = WW_EPI_BIAS, .bias_buf = %s, .bias_offset_bytes = %s",
+			pl_plan_buf(pl, end->bias), ix_text(pl, ix_mulc(pl, end->first, pl_itemsize(end->bias->dt))));
+	if (end->added)
+		added = pl_fmt(pl, ",\n\t\t\t.beta = 1, .c = %s", whole_matrix(pl, sp, pl_plan_buf(pl, end->added), dt));
 	return pl_fmt(pl,
-		"\t\tww_recipe_gemm_library(p, &(struct ww_gemm){ .m = %s, .n = %s, .k = %s, .batch = %s, .alpha = 1, "
-		".math = WW_MATH_%s,\n%s"
-		"\t\t\t.a = %s,\n\t\t\t.b = %s,\n\t\t\t.d = { .buf = %s, .dtype = %s, .ld = %s, "
-		".batch_stride = (%s) * (%s) } });\n",
-		m, n, ix_text(pl, inner(sp)), ix_text(pl, k->loop->outer), pl_math_name(in_dt(sp), "FP32"), epilogue,
-		library_matrix(pl, sp, 0), library_matrix(pl, sp, 1), y, pl_dtype_name(dt), n, m, n);
+		"\t\tww_recipe_gemm_library(p, &(struct ww_gemm){ .m = %s, .n = %s, .k = %s, .batch = %s, .alpha = %.17g, "
+		".math = WW_MATH_%s,\n"
+		"\t\t\t.a = %s,\n\t\t\t.b = %s,\n\t\t\t.d = %s%s%s });\n",
+		ix_text(pl, sp->out->size[nb]), ix_text(pl, sp->out->size[nb + 1]), ix_text(pl, inner(sp)),
+		ix_text(pl, k->loop->outer), end->alpha, pl_math_name(in_dt(sp), "FP32"), library_matrix(pl, sp, 0),
+		library_matrix(pl, sp, 1), whole_matrix(pl, sp, y, dt), bias, added);
 }
 
 /* The variable of plan.c that holds operand `which` as prepared by the recipe's `call` (a struct `type`).  An earlier
@@ -702,8 +679,7 @@ static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
 	const char *type = pl_ctype(in_dt(sp), pl->target);
 	int nb = sp->gemm.n_batch;
 
-	pl_cuda_kernel(pl, k, s,
-		pl_fmt(pl, "(ww::mma_shape<%s, @_BM, @_BN>::threads), (ww::mma_shape<%s, @_BM, @_BN>::blocks)", type, type),
+	pl_cuda_kernel(pl, k, s, pl_fmt(pl, "(ww::mma_shape<%s, @_BM, @_BN>::threads)", type),
 		pl_fmt(pl,
 			"const %s *a, long long as, long long ao, long long ai, const %s *b, long long bs, long long bo, "
 			"long long bi,\n\t\tint inner, int m, int n, int k",
@@ -729,7 +705,11 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	const char *row = pl_var_or(k->anchor_idx[nb], "row_"), *loads = "";
 
 	if (!k->loop->store) {
-		k->launch = pl_fmt(pl, "\t{\n%s\t}\n", node(pl, k, pl_plan_buf(pl, k->out[0]->root), k->out[0]->root->dt));
+		const struct buf *y = k->out[0]->root;
+		struct pl_end end = { .alpha = 1 };
+
+		(void)pl_ends_as(pl, k, &end);
+		k->launch = pl_fmt(pl, "\t{\n%s\t}\n", node(pl, k, pl_plan_buf(pl, y), y->dt, &end));
 		return;
 	}
 	if (k->loop->form == ANY && !library)
@@ -738,8 +718,9 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_fmt(
 			pl, "%s\t\tconst ix_t %s = row;\n\t\t(void)%s;\n", pl_indent(pl, pl_axes(pl, k, 0, nb, "b"), 1), row, row));
 	if (library)
-		pl_cuda_after_library(pl, k, s, "after_library", node(pl, k, "library_y", library_dt(sp)), library_dt(sp),
-			k->loop->outer, sp->out->size[nb], sp->out->size[nb + 1]);
+		pl_cuda_after_library(pl, k, s, "after_library",
+			node(pl, k, "library_y", library_dt(sp), &(struct pl_end){ .alpha = 1 }), library_dt(sp), k->loop->outer,
+			sp->out->size[nb], sp->out->size[nb + 1]);
 	else
 		ours[k->loop->form](pl, k, s);
 }

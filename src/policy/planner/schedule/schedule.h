@@ -127,6 +127,26 @@ const char *pl_cuda_arrays(struct pl *pl, const struct vload *v, int n, const ch
 const char *pl_cuda_loads(
 	struct pl *pl, const struct ix_atom *lane, const struct vload *v, int n, const char *start, const char *sub);
 
+/* ---- ends.c: A value at an index. */
+struct pl_at {
+	struct val *v;
+	const struct ix *idx[PL_MAX_RANK];
+};
+/* v at idx, through what is not stored of views without a condition and of casts between types that are computed as
+ * float. */
+struct pl_at pl_look(struct pl *pl, struct val *v, const struct ix *const *idx);
+int pl_computed_as_float(int dt);
+/* What is done to a product, where the library's product can do it. */
+struct pl_end {
+	double alpha;           /* times the product */
+	struct buf *bias;       /* one number a column, of one matrix; NULL: none */
+	const struct ix *first; /* of the bias */
+	struct buf *added;      /* as large as the product; NULL: none */
+};
+/* Does kernel k store nothing else than its anchor's product (batches, rows, columns), contiguous and in its type, with
+ * such an end? */
+int pl_ends_as(struct pl *pl, const struct kern *k, struct pl_end *out);
+
 /* ---- functor.c: of anchors.  The variable of axis d, made up where its size is 1. */
 const struct ix_atom *pl_lane_of(struct pl *pl, struct kern *k, int d);
 /* Merge axes from..to-1 of an anchor's index into one variable, and rewrite the output's index (and *idx, if given) to

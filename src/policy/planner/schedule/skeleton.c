@@ -20,17 +20,11 @@
 
 #include <string.h>
 
-/* A value at an index. */
-struct at {
-	struct val *v;
-	const struct ix *idx[PL_MAX_RANK];
-};
-
 struct match {
 	struct pl *pl;
 	struct kern *k;
 	enum skeleton shape;
-	struct at x; /* what the load functor gives */
+	struct pl_at x; /* what the load functor gives */
 	double eps;
 	int has_eps;
 	struct val *value[16]; /* what the skeleton computes: nodes of the outputs */
@@ -39,32 +33,12 @@ struct match {
 
 /* ---- Matching ---------------------------------------------------------------------------------------------------- */
 
-static int computed_as_float(int dt) { return dt == WW_F32 || dt == WW_F16 || dt == WW_BF16; }
-
-static struct at look(struct pl *pl, struct val *v, const struct ix *const *idx)
+static struct pl_at arg(const struct match *m, const struct pl_at *a, int i)
 {
-	struct at a = { .v = v };
-
-	for (int d = 0; d < v->rank; d++)
-		a.idx[d] = idx[d];
-	while (!a.v->root) {
-		if (a.v->kind == V_VIEW && !a.v->cond) {
-			const struct ix *sub[PL_MAX_RANK];
-
-			pl_map_index(pl, a.v, a.v->map, a.v->arg[0]->rank, a.idx, sub);
-			memcpy(a.idx, sub, (size_t)a.v->arg[0]->rank * sizeof(sub[0]));
-		} else if (!(a.v->kind == V_OP && a.v->op == OP_CAST && computed_as_float(a.v->dt) &&
-					   computed_as_float(a.v->arg[0]->dt))) {
-			break;
-		}
-		a.v = a.v->arg[0];
-	}
-	return a;
+	return pl_look(m->pl, a->v->arg[i], a->idx);
 }
 
-static struct at arg(const struct match *m, const struct at *a, int i) { return look(m->pl, a->v->arg[i], a->idx); }
-
-static int same(const struct at *a, const struct at *b)
+static int same(const struct pl_at *a, const struct pl_at *b)
 {
 	int d = 0;
 
@@ -75,9 +49,9 @@ static int same(const struct at *a, const struct at *b)
 	return d == a->v->rank;
 }
 
-static int is_op(const struct at *a, enum pl_op op) { return a->v->kind == V_OP && a->v->op == op; }
+static int is_op(const struct pl_at *a, enum pl_op op) { return a->v->kind == V_OP && a->v->op == op; }
 
-static int is_red(const struct match *m, struct at a, int i)
+static int is_red(const struct match *m, struct pl_at a, int i)
 {
 	int d = 0;
 
@@ -87,15 +61,15 @@ static int is_red(const struct match *m, struct at a, int i)
 }
 
 /* What reduction i reduces, at the kernel's own index. */
-static struct at reduced(const struct match *m, int i)
+static struct pl_at reduced(const struct match *m, int i)
 {
 	const struct ix *idx[PL_MAX_RANK];
 
 	pl_red_element(m->k, i, idx);
-	return look(m->pl, m->k->red[i]->arg[0], idx);
+	return pl_look(m->pl, m->k->red[i]->arg[0], idx);
 }
 
-static int is_count(const struct match *m, struct at a)
+static int is_count(const struct match *m, struct pl_at a)
 {
 	const struct ix *cols = pl_extent(m->pl, m->k->col, m->k->n_col), *n;
 	int64_t c;
@@ -110,16 +84,16 @@ static int is_count(const struct match *m, struct at a)
 	return ix_same(n, cols);
 }
 
-static int is_mean(const struct match *m, struct at a, int i)
+static int is_mean(const struct match *m, struct pl_at a, int i)
 {
 	return is_op(&a, OP_DIV) && is_red(m, arg(m, &a, 0), i) && is_count(m, arg(m, &a, 1));
 }
 
 /* mean of reduction i, plus a constant: the same one every time. */
-static int is_mean_eps(struct match *m, struct at a, int i)
+static int is_mean_eps(struct match *m, struct pl_at a, int i)
 {
 	for (int j = 0; is_op(&a, OP_ADD) && j < 2; j++) {
-		const struct at c = arg(m, &a, 1 - j);
+		const struct pl_at c = arg(m, &a, 1 - j);
 
 		if (c.v->kind != V_CONST || !is_mean(m, arg(m, &a, j), i) || (m->has_eps && m->eps != c.v->f))
 			continue;
@@ -130,21 +104,21 @@ static int is_mean_eps(struct match *m, struct at a, int i)
 	return 0;
 }
 
-static int is_root(struct match *m, struct at a, int i)
+static int is_root(struct match *m, struct pl_at a, int i)
 {
 	return is_op(&a, OP_SQRT) && is_mean_eps(m, arg(m, &a, 0), i);
 }
 
-static int is_rstd(struct match *m, struct at a, int i)
+static int is_rstd(struct match *m, struct pl_at a, int i)
 {
 	return (is_op(&a, OP_RSQRT) && is_mean_eps(m, arg(m, &a, 0), i)) ||
 		(is_op(&a, OP_RECIP) && is_root(m, arg(m, &a, 0), i));
 }
 
 /* x - something */
-static int from_x(const struct match *m, const struct at *a)
+static int from_x(const struct match *m, const struct pl_at *a)
 {
-	struct at x;
+	struct pl_at x;
 
 	if (!is_op(a, OP_SUB))
 		return 0;
@@ -152,13 +126,16 @@ static int from_x(const struct match *m, const struct at *a)
 	return same(&x, &m->x);
 }
 
-static int is_centred(const struct match *m, struct at a) { return from_x(m, &a) && is_mean(m, arg(m, &a, 1), 0); }
-static int is_shifted(const struct match *m, struct at a) { return from_x(m, &a) && is_red(m, arg(m, &a, 1), 0); }
-static int is_exp(const struct match *m, struct at a) { return is_op(&a, OP_EXP) && is_shifted(m, arg(m, &a, 0)); }
+static int is_centred(const struct match *m, struct pl_at a) { return from_x(m, &a) && is_mean(m, arg(m, &a, 1), 0); }
+static int is_shifted(const struct match *m, struct pl_at a) { return from_x(m, &a) && is_red(m, arg(m, &a, 1), 0); }
+static int is_exp(const struct match *m, struct pl_at a) { return is_op(&a, OP_EXP) && is_shifted(m, arg(m, &a, 0)); }
 
-static int is_log_sum(const struct match *m, struct at a) { return is_op(&a, OP_LOG) && is_red(m, arg(m, &a, 0), 1); }
+static int is_log_sum(const struct match *m, struct pl_at a)
+{
+	return is_op(&a, OP_LOG) && is_red(m, arg(m, &a, 0), 1);
+}
 
-static int is_lse(const struct match *m, struct at a)
+static int is_lse(const struct match *m, struct pl_at a)
 {
 	return is_op(&a, OP_ADD) &&
 		((is_log_sum(m, arg(m, &a, 0)) && is_red(m, arg(m, &a, 1), 0)) ||
@@ -166,22 +143,22 @@ static int is_lse(const struct match *m, struct at a)
 }
 
 /* The numerator of a value of this shape. */
-static int is_numerator(const struct match *m, struct at a)
+static int is_numerator(const struct match *m, struct pl_at a)
 {
 	return m->shape == SOFTMAX ? is_exp(m, a) : m->shape == LAYERNORM ? is_centred(m, a) : same(&a, &m->x);
 }
 
-static int is_divisor(struct match *m, struct at a)
+static int is_divisor(struct match *m, struct pl_at a)
 {
 	return m->shape == SOFTMAX ? is_red(m, a, 1) : is_root(m, a, m->k->n_red - 1);
 }
 
-static int is_factor(struct match *m, struct at a)
+static int is_factor(struct match *m, struct pl_at a)
 {
 	return m->shape == SOFTMAX ? is_op(&a, OP_RECIP) && is_red(m, arg(m, &a, 0), 1) : is_rstd(m, a, m->k->n_red - 1);
 }
 
-static int is_value(struct match *m, struct at a)
+static int is_value(struct match *m, struct pl_at a)
 {
 	if (m->shape == LSE)
 		return is_lse(m, a);
@@ -199,7 +176,7 @@ static int is_value(struct match *m, struct at a)
 static int stop_at_value(void *ctx, struct val *v, const struct ix *const *idx)
 {
 	struct match *m = ctx;
-	struct at a = { .v = v };
+	struct pl_at a = { .v = v };
 
 	if (v->kind != V_OP || m->n_value >= (int)WW_ARRAY_LEN(m->value))
 		return 0;
@@ -234,16 +211,16 @@ static int outputs_fit(struct match *m)
 static int find_shape(struct match *m)
 {
 	struct kern *k = m->k;
-	struct at second;
+	struct pl_at second;
 
 	if (k->n_red < 1 || k->n_red > 2 || k->n_col != 1)
 		return 0;
 	for (int i = 0; i < k->n_red; i++)
-		if (!computed_as_float(k->red[i]->arg[0]->dt))
+		if (!pl_computed_as_float(k->red[i]->arg[0]->dt))
 			return 0;
 	m->x = reduced(m, 0);
 	if (k->n_red == 1) {
-		struct at a;
+		struct pl_at a;
 
 		if (k->red[0]->red != RED_SUM || !is_op(&m->x, OP_MUL))
 			return 0;

@@ -315,9 +315,6 @@ static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 		const long long steps = ww_cdiv(ww_cdiv(g->k, bk), t.split), on_one = ww_cdiv(blocks, ww_device(p)->sm_count);
 
 		stages = (int)ww_min(6, 196608 / (ww_min(on_one, t.bm * t.bn > 4096 ? 1 : 3) * (a_lines + b_lines) * bytes));
-		/* of a short K two blocks, of which one loads or stores while the other multiplies; 113 KiB for each */
-		if (t.bm * t.bn > 4096 && !(bytes == 4 && t.bn == 128) && on_one > 1 && steps <= 4)
-			stages = (int)ww_min(stages, 115712 / ((a_lines + b_lines) * bytes));
 		stages = (int)ww_max(2, ww_min(stages, steps + 1));
 	}
 	shared = ww_max((long long)stages * (a_lines + b_lines) * bytes, t.split > 1 ? 4LL * t.bm * t.bn : 0);
