@@ -359,7 +359,9 @@ def main(names):
     quick = "--quick" in names
     names = [n for n in names if not n.startswith("-")]
     chosen = {c[0]: c for c in CASES + list(examples()) if not names or c[0] in names}
-    failed, count = 0, len(chosen)
+    others = [f for f in (times, first_of_a_batch, connections_of_workers)
+              if (f.__name__ in names if names else not quick)]
+    failed, count = 0, len(chosen) + len(others)
     for r, seconds in stream("cuda", list(jobs(chosen.values(), quick))):
         name, _, _, text, status, word, _ = chosen[r["id"]]
         v = r.get("verdict")
@@ -369,9 +371,8 @@ def main(names):
         failed += bool(why)
         print(f"{'not ok' if why else 'ok':<6} {seconds:5.1f} s  {name:<20} {v['status'] if v else '-':<14} "
               f"{why or summary(v)}", flush=True)
-    if not quick and not names:
-        failed += times() + first_of_a_batch() + connections_of_workers()
-        count += 3
+    for f in others:
+        failed += f()
     print(f"{count - failed} passed, {failed} failed")
     return failed != 0
 
