@@ -38,6 +38,7 @@ luck), and a wider floor for all.
 
 import functools
 import math
+import time
 
 import torch
 
@@ -221,7 +222,7 @@ class References:
             beyond = error2 > limit2
             if not ties.few(limits, beyond):
                 return row
-        near = self.near.setdefault((i, n), ties.Ties(limits, limit2))
+        near, start = self.near.setdefault((i, n), ties.Ties(limits, limit2)), time.monotonic()
         while True:
             with self.task.lightly():
                 which = near.which(error2, beyond)
@@ -230,7 +231,7 @@ class References:
             if right and right["pass"]:
                 whole = Distance(found, exact).measure()
                 return {**right, "err_rel": whole["err_rel"], "err_abs": whole["err_abs"]}
-            if near.runs == ties.RUNS or near.none():
+            if near.runs == ties.RUNS or near.none() or time.monotonic() - start > ties.SECONDS:
                 return row
             near.learn(self._otherwise(i, near.runs))
 

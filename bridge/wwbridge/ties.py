@@ -35,6 +35,7 @@ UNITS = {torch.float32: 84, torch.float64: 84}  # 1e-5 in fp32; else one
 BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 SHARE, MOST = 0.01, 4096  # of the parts, as of whole numbers that are undecided; in all, since each takes time
 RUNS, FIRST = 32, 8  # runs, and those after which a task without any near tie has none
+SECONDS = 60  # after so long no further run is begun for a comparison: the judge waits 300 s for it
 SIZE2 = 2  # square of how much larger than in these runs an error may be
 
 # Operators of ATen whose results are rounded and are no copies of one of their operands.
@@ -78,11 +79,15 @@ class Jitter(TorchDispatchMode):
     def _should_skip_dynamo(cls):
         return False  # as in task.Watch
 
+    def movable(self, t):
+        return (isinstance(t, torch.Tensor) and t.dtype.is_floating_point and t.dtype.itemsize > 1
+                and t.layout == torch.strided and t.device.type == self.generator.device.type)
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         if getattr(func, "_schema", None) and func._schema.name.partition("::")[2].rstrip("_") in ROUNDS:
             for t in out if isinstance(out, (tuple, list)) else (out,):
-                if isinstance(t, torch.Tensor) and t.dtype.is_floating_point and t.dtype.itemsize > 1:
+                if self.movable(t):
                     move(t, self.generator)
         return out
 

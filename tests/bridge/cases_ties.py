@@ -131,6 +131,18 @@ def a_branch_by_the_last_bits_of_a_sum_is_right():
     twins_are_right(BRANCH, range(8))
 
 
+def runs_end_by_time():
+    d = Drawn(BRANCH)
+    twin = next(f for f in (d.draw(seed).twin(1) for seed in range(40)) if not torch.equal(f, d.refs.default[0]))
+    before, ties.SECONDS = ties.SECONDS, -1
+    try:
+        assert not d.judge(twin)["pass"] and d.near().runs == 0
+    finally:
+        ties.SECONDS = before
+    assert d.judge(twin)["pass"] and d.near().runs > 0
+    d.task.close()
+
+
 def rows_of(x):
     return x.view(-1, x.shape[-1])
 
@@ -251,6 +263,6 @@ def parts_of_a_kind_decide_whether_few_are_wrong():
 
 TESTS = [other_roundings_stay_within_units_and_leave_whole_numbers, every_operator_that_rounds_exists,
          other_roundings_do_not_part_what_is_selected_from_where_it_comes_from,
-         parts_of_a_kind_decide_whether_few_are_wrong, a_branch_by_the_last_bits_of_a_sum_is_right]
+         parts_of_a_kind_decide_whether_few_are_wrong, runs_end_by_time, a_branch_by_the_last_bits_of_a_sum_is_right]
 COSTLY = [attention_of_scores_that_round_alike_is_right, experts_with_gates_that_round_alike_are_right,
           what_is_wrong_beside_near_ties_is_refused, a_task_without_near_ties_lets_nothing_through]
