@@ -208,9 +208,11 @@ static int count_large(const struct pl *pl, const struct val *x, int64_t numel, 
 
 struct val *pl_norm_last(struct pl *pl, struct gnode *n, struct val *x)
 {
-	int left = 100;
+	int left = 100, convolutions = 0;
 
-	if (!pl_all_last(pl) || x->rank < 4)
+	for (int i = 0; i < pl->n_node; i++)
+		convolutions |= pl->node[i].row && (pl->node[i].row->flags & PL_CONVOLUTION);
+	if (!pl_all_last(pl) || x->rank < 4 || !convolutions)
 		return x;
 	if (!x->last && large_buffer(x))
 		return channels_last(pl, n, x);

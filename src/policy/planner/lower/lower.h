@@ -16,9 +16,10 @@ typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
 /* The new value of a view's argument, after v was assigned to the view. */
 typedef struct val *(*pl_write_fn)(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);
 enum {
-	PL_VIEW = 1,       /* its result shares the memory of argument 0 */
-	PL_MAY_COPY = 2,   /* its result is such a view or a copy: only PyTorch knows which */
-	PL_ARITHMETIC = 4, /* an integer among its arguments may have been computed from a size */
+	PL_VIEW = 1,        /* its result shares the memory of argument 0 */
+	PL_MAY_COPY = 2,    /* its result is such a view or a copy: only PyTorch knows which */
+	PL_ARITHMETIC = 4,  /* an integer among its arguments may have been computed from a size */
+	PL_CONVOLUTION = 8, /* also transposed */
 };
 struct val *pl_write_slice(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);
 struct val *pl_write_select(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);
