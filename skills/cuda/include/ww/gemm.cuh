@@ -280,7 +280,7 @@ template <int BN, int STAGES, int KSTEP, int CLUSTER, int GROUP, bool SCALED, in
 	{
 		int z, row, col;
 		where(tile, z, row, col);
-		if (WIDE == 8)
+		if constexpr (WIDE == 8)
 			tile_end_wide<BN>(e, z, row + wg * 64, col, m, n, acc);
 		else
 			tile_end<BN, SCALED>(e, sa, sb, z, row + wg * 64, col, m, n, acc, pipeline_extra<BN, STAGES>());
