@@ -225,12 +225,12 @@ class References:
         near, start = self.near.setdefault((i, n), ties.Ties(limits, limit2)), time.monotonic()
         while True:
             with self.task.lightly():
-                which = near.which(error2, beyond)
-                rest = which and without(found, exact, limits.layout, which[1])
-                right = which and judge_strict(rest, exact, self.default[i], own, limits, n, which[0])
-            if right and right["pass"]:
-                whole = Distance(found, exact).measure()
-                return {**right, "err_rel": whole["err_rel"], "err_abs": whole["err_abs"]}
+                for some in near.sets(error2, beyond):
+                    rest = without(found, exact, limits.layout, some)
+                    right = judge_strict(rest, exact, self.default[i], own, limits, n, some)
+                    if right["pass"]:
+                        whole = Distance(found, exact).measure()
+                        return {**right, "err_rel": whole["err_rel"], "err_abs": whole["err_abs"]}
             if near.runs == ties.RUNS or near.none() or time.monotonic() - start > ties.SECONDS:
                 return row
             near.learn(self._otherwise(i, near.runs))

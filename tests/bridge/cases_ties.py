@@ -128,7 +128,7 @@ def experts_with_gates_that_round_alike_are_right():
 
 
 def a_branch_by_the_last_bits_of_a_sum_is_right():
-    twins_are_right(BRANCH, range(8))
+    twins_are_right(BRANCH, range(16))  # in some of them columns are wrong with the row, and near ties or not
 
 
 def runs_end_by_time():
