@@ -161,16 +161,54 @@ WW_FN float *ww_conv_pack_phase(enum ww_operand type, float *dst, const void *w,
 		for (int x = 0; x < tw->count; x++, dst += mr) {
 			const long long from = at + th->tap[y] * width + tw->tap[x];
 
-			if (type == WW_OF_F32 && rows == WW_MR) {
-				WW_UNROLL(WW_MR)
-				for (int i = 0; i < WW_MR; i++)
-					dst[i] = ((const float *)w)[from + i * step];
-				continue;
-			}
 			for (int i = 0; i < mr; i++)
 				dst[i] = i < rows ? ww_operand_load(type, w, from + i * step, next, 1)[0] : 0.0f;
 		}
 	return dst;
+}
+
+enum { WW_CONV_TURNED = 128 /* taps of a channel, and phases, that are turned at once */ };
+
+/* The taps of each phase, one phase after the other: tap[], and how many each has. */
+WW_FN void ww_conv_phases(const struct ww_conv_geo *g, int *tap, int *count)
+{
+	struct ww_conv_taps th, tw;
+
+	for (long long f = 0; f < g->sh * g->sw; f++) {
+		ww_conv_dim(&th, 1, g->kh, g->sh, g->dh, f / g->sw);
+		ww_conv_dim(&tw, 1, g->kw, g->sw, g->dw, f % g->sw);
+		count[f] = (int)g->kd * th.count * tw.count;
+		for (long long d = 0; d < g->kd; d++)
+			for (int y = 0; y < th.count; y++)
+				for (int x = 0; x < tw.count; x++)
+					*tap++ = (int)((d * g->kh + th.tap[y]) * g->kw) + tw.tap[x];
+	}
+}
+
+/* A panel of a transposed convolution.  A channel's taps of the panel's `rows` output channels lie in one run of
+ * memory, which is turned, and the taps go to their phases from there.  w: the panel's first tap; packed: of its group.
+ */
+WW_FN void ww_conv_pack_turned(
+	const struct ww_conv_geo *g, float *packed, const float *w, long long panel, long long kpad, int rows)
+{
+	const long long taps = g->kd * g->kh * g->kw;
+	float turned[WW_CONV_TURNED * WW_MR + WW_VL];
+	int tap[WW_CONV_TURNED], count[WW_CONV_TURNED];
+
+	ww_conv_phases(g, tap, count);
+	for (long long c = 0; c < g->c; c++) {
+		float *base = packed;
+		const int *next = tap;
+
+		ww_conv_pack_panel(turned, w + c * g->k * taps, taps, rows);
+		for (long long f = 0; f < g->sh * g->sw; f++) {
+			float *const dst = base + (panel * g->c + c) * WW_MR * count[f];
+
+			for (int i = 0; i < count[f]; i++)
+				__builtin_memcpy(dst + i * WW_MR, turned + *next++ * WW_MR, WW_MR * sizeof(*dst));
+			base += kpad * g->c * count[f];
+		}
+	}
 }
 
 /* Arguments: the geometry, weights, packed.  Grid: x over panels, y over groups. */
@@ -197,6 +235,11 @@ WW_FN void ww_conv_pack(const struct ww_block *b, enum ww_operand type, void *co
 			ww_conv_pack_panel(packed + b->x * mr * all, (const float *)w + first, all, rows);
 		else
 			ww_conv_pack_half(type, packed + b->x * mr * all, (const uint16_t *)w + first, channels, taps, rows);
+		return;
+	}
+	if (g.transposed && mr == WW_MR && type == WW_OF_F32 && taps <= WW_CONV_TURNED && fh * fw <= WW_CONV_TURNED) {
+		ww_conv_pack_turned(&g, packed, (const float *)w + (b->y * channels * g.k + b->x * mr) * taps, b->x, kpad,
+			(int)ww_min_ll(mr, g.k - b->x * mr));
 		return;
 	}
 	for (long long f = 0; f < fh * fw; f++) {
