@@ -554,7 +554,7 @@ def all_near(found, exact, rms, limit2):
 
 def without(found, exact, layout_, parts):
     """found, with the values of `exact` in these parts."""
-    out = found.clone()
+    out = found.clone(memory_format=torch.contiguous_format)  # parts are counted in the order of the indices
     for part in parts.nonzero().flatten().tolist():
         at = layout_.find(part, found.device)[1]
         out.view(-1)[at] = exact.reshape(-1)[at].to(out.dtype)

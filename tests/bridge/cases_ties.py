@@ -6,7 +6,8 @@ import types
 
 import torch
 from wwbridge import facts, ties
-from wwbridge.reference import squares
+from wwbridge.parts import layout
+from wwbridge.reference import squares, without
 from wwbridge.task import Task
 
 HEAD = """
@@ -261,7 +262,18 @@ def parts_of_a_kind_decide_whether_few_are_wrong():
     d.task.close()
 
 
-TESTS = [other_roundings_stay_within_units_and_leave_whole_numbers, every_operator_that_rounds_exists,
+def near_ties_are_taken_out_of_outputs_in_any_order():
+    exact = torch.randn(4, 8, 16, 16, dtype=torch.float64)
+    found = (exact + 1).float()
+    of = layout(found)
+    parts = torch.arange(len(of.counts(found.device)[0])) % 3 == 0
+    turned = without(found.contiguous(memory_format=torch.channels_last), exact, of, parts)
+    same = without(found, exact, of, parts)
+    assert torch.equal(turned, same) and 0 < int((same == exact.float()).sum()) < same.numel()
+
+
+TESTS = [near_ties_are_taken_out_of_outputs_in_any_order, other_roundings_stay_within_units_and_leave_whole_numbers,
+         every_operator_that_rounds_exists,
          other_roundings_do_not_part_what_is_selected_from_where_it_comes_from,
          parts_of_a_kind_decide_whether_few_are_wrong, runs_end_by_time, a_branch_by_the_last_bits_of_a_sum_is_right]
 COSTLY = [attention_of_scores_that_round_alike_is_right, experts_with_gates_that_round_alike_are_right,
