@@ -447,6 +447,10 @@ static int is_light(const struct anchor *sp)
 	return !sp->conv.transposed && fmax(work / WORK, steps * STEP_US) <= START_US + fmax(memory, library);
 }
 
+/* Multiply-adds of a depthwise convolution along lines in 16 bits, whose threads have one pixel each, from which on
+ * the library is faster: 27 million took 1.16 times as long by the library, 415 million .83 (networks, H200). */
+static const double LONG_LINES = 1e8;
+
 /* Does the first version use the library?  Measured on an H200: the tensor-core template beat the library (1.05 to 2.7
  * times) if the work pays for its packing and its tiles of 64 input and 128 output channels are filled to 0.4, or to
  * 0.25 if dilated and with a fused reader.  Transposed convolutions filled to 0.5 lost (0.7), as did a dilated one with
@@ -455,8 +459,9 @@ static int is_light(const struct anchor *sp)
 static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs *kn, int bare)
 {
 	double taps, work = pl_conv_work(sp, &taps), least = 0.4;
-	int groups = sp->conv.groups,
-		in_groups = groups > 1 && (sp->conv.transposed || groups == ix_num(sp->in[0].size[1]));
+	int groups = sp->conv.groups, depthwise = groups == ix_num(sp->in[0].size[1]),
+		line = sp->conv.nd == 1 && pl_is_half(sp->out->dt) && work > LONG_LINES,
+		in_groups = groups > 1 && (sp->conv.transposed || (depthwise && !line));
 
 	if (sp->conv.library_only || kn->library > LIBRARY_NO)
 		return 1;

@@ -450,7 +450,8 @@ static void build(struct pl *pl, struct kern *k)
 	l->lane = pl_lane_of(pl, k, nb + 1);
 	l->width = ix_num(out->size[nb + 1]) % 2 ? 1 : 2;
 	choose(pl, k, l);
-	if (pl->target == WW_TARGET_CUDA && (l->library & BY_LIBRARY) && !whole) /* a pass over the result */
+	/* A pass over the result; of few columns (16, 32) wider accesses were slower (.9, H200). */
+	if (pl->target == WW_TARGET_CUDA && (l->library & BY_LIBRARY) && !whole && ix_num(out->size[nb + 1]) >= 64)
 		l->width = (int)ww_max(l->width, pl_store_width(pl, k, "col", 16 / pl_itemsize(library_dt(k->anchor))));
 	else if (l->form == HALF && pl_store_width(pl, k, "col", 8) == 8)
 		l->width = 8;
