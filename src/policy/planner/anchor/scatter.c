@@ -71,6 +71,26 @@ static int shares_place(struct pl *pl, struct val *place, const struct ix *const
 	return 1;
 }
 
+/* at[]: the index of an operand whose axes behind dim are one, of the name of `column` and of the operand's own sizes,
+ * so that they are one in its memory, too.  Returns that axis. */
+static const struct ix_atom *join_own(
+	struct pl *pl, const struct anchor *s, int which, const struct ix_atom *column, const struct ix **at)
+{
+	const struct val *v = s->in[which].val;
+	const struct ix *all = ix_const(pl, 1), *under = all, *m;
+
+	if (v->rank != s->out->rank)
+		return column;
+	for (int d = s->scatter.dim + 1; d < v->rank; d++)
+		all = ix_mul(pl, all, v->size[d]);
+	m = ix_var(pl, column->name, all);
+	for (int d = v->rank - 1; d > s->scatter.dim; d--) {
+		at[d] = ix_is(v->size[d], 1) ? ix_const(pl, 0) : ix_mod(pl, ix_div(pl, m, under), v->size[d]);
+		under = ix_mul(pl, under, v->size[d]);
+	}
+	return ix_as_var(m);
+}
+
 static void build(struct pl *pl, struct kern *k)
 {
 	const struct anchor *s = k->anchor;
@@ -85,13 +105,14 @@ static void build(struct pl *pl, struct kern *k)
 	memcpy(at, idx, sizeof(at));
 	l->written = s->in[PLACE].size[dim];
 	at[dim] = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), l->written);
-	l->form = dim == last ? LAST : shares_place(pl, s->in[PLACE].val, at, column) ? SLICES : MIDDLE;
+	l->nth = ix_as_var(at[dim]);
+	l->lane = dim == last ? l->nth : join_own(pl, s, PLACE, column, at);
+	l->form = dim == last ? LAST : shares_place(pl, s->in[PLACE].val, at, l->lane) ? SLICES : MIDDLE;
 	l->outer = pl_sizes(pl, out, 0, dim);
 	l->len = out->size[dim];
 	l->inner = pl_sizes(pl, out, dim + 1, out->rank);
-	l->nth = ix_as_var(at[dim]);
-	l->lane = l->form == LAST ? l->nth : column;
 	l->place = pl_place_body(pl, k, PLACE, at, l->form == SLICES);
+	l->lane = dim == last ? l->nth : join_own(pl, s, SRC, column, at);
 	l->src = pl_load_body_of(pl, k, SRC, "c", at);
 	l->lane = column;
 	l->load = pl_load_body_of(pl, k, SELF, "c", idx);

@@ -130,6 +130,10 @@ static struct val *written(
 		size[d] = d == dim ? list : to->size[d];
 		if (d != dim && ix_num(v->size[d]) < ix_num(to->size[d]))
 			cond = ix_mul(pl, cond, ix_lt(pl, pl->place[d], v->size[d]));
+		if (d != dim && ix_num(v->size[d]) == ix_num(to->size[d])) {
+			pl_guard_eq(pl, v->size[d], to->size[d], "the sizes of what is written");
+			size[d] = v->size[d]; /* by which it is stored: axes behind dim can then be one */
+		}
 	}
 	return pl_view_if(pl, v, to->rank, size, pl->place, cond, fill);
 }
