@@ -114,7 +114,7 @@ def judged(where):
 with tempfile.TemporaryDirectory(prefix="ww-time-call-") as tmp, open(
         os.path.join(ROOT, "src/export/templates/time_call.py.in"), encoding="utf-8") as template:
     put(os.path.join(tmp, "time_call.py"), template.read().replace("@TARGET@", "cuda").replace("@NAME@", "x")
-        .replace("@LOCAL_DIR@", "warpwright_x"))
+        .replace("@LOCAL_DIR@", "warpwright_x").replace("@ONE_STREAM@", "True"))
     put(os.path.join(tmp, "torch.py"), TORCH)
     put(os.path.join(tmp, "warpwright_x/__init__.py"), PACKAGE)
     code, log, report = judged(tmp)
