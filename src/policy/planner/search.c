@@ -310,23 +310,13 @@ static int vary_left(struct search *s)
 	return 0;
 }
 
-/* The next variation of the best trial; 0 when there is none left.  `coord` counts (row of the table, kernel, value).
- */
-static int vary(struct search *s)
+/* The next variation along the knobs' first `end` rows; 0 where there is none.  `coord` counts (row of the table,
+ * kernel, value). */
+static int vary_knobs(struct search *s, int end)
 {
 	int n = s->shape->n_kern < SEARCH_KERNELS ? s->shape->n_kern : SEARCH_KERNELS, per = n * VALUES;
 
-	if (s->order[1] && s->n_trials - s->proposed == s->failed + 1) {
-		vary_order(s);
-		return 1;
-	}
-	if (vary_left(s))
-		return 1;
-	if (s->shape->can_overlap && !s->overlapped && !s->best.knobs[0].overlap) {
-		vary_overlap(s);
-		return 1;
-	}
-	for (; s->coord < s->n_coords * per; s->coord++) {
+	for (; s->coord < end * per; s->coord++) {
 		const struct coord *c = &s->coords[s->coord / per];
 		int kernel = s->coord % per / VALUES, value = c->row.value[s->coord % VALUES];
 
@@ -348,6 +338,35 @@ static int vary(struct search *s)
 		return 1;
 	}
 	return 0;
+}
+
+/* The rows that let the library compute all anchors of a kind; they come first. */
+static int library_rows(const struct search *s)
+{
+	int n = 0;
+
+	while (n < s->n_coords && s->coords[n].all && s->coords[n].row.field == KNOB(library))
+		n++;
+	return n;
+}
+
+/* The next variation of the best trial; 0 when there is none left.  What is slower than eager is tried by the library
+ * before a part of it is left to PyTorch: its products are the same, and nothing is copied to it. */
+static int vary(struct search *s)
+{
+	if (s->order[1] && s->n_trials - s->proposed == s->failed + 1) {
+		vary_order(s);
+		return 1;
+	}
+	if (s->over_eager < SLOWER && vary_knobs(s, library_rows(s)))
+		return 1;
+	if (vary_left(s))
+		return 1;
+	if (s->shape->can_overlap && !s->overlapped && !s->best.knobs[0].overlap) {
+		vary_overlap(s);
+		return 1;
+	}
+	return vary_knobs(s, s->n_coords);
 }
 
 /* The library without TF32, where the first version may have used it. */
