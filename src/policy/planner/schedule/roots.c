@@ -179,6 +179,18 @@ static void count_passes(struct pl *pl, struct val *const *root, int n)
 	pl->n_var = n_var; /* no text has these variables */
 }
 
+/* What the stored value v reads, at indices of its own; also inside of reductions. */
+static struct leaf *leaves_of(struct pl *pl, struct val *v, struct walk *w)
+{
+	const struct ix *idx[PL_MAX_RANK];
+
+	pl_walk_init(w, pl, v);
+	w->into_reds = 1;
+	pl_own_vars(pl, v, idx);
+	pl_walk(w, v, idx);
+	return w->first;
+}
+
 /* Count the stored values that read each anchor's result, now that all are known: what reads a sum that is stored for
  * another product does not read the product in it. */
 static void count_consumers(struct pl *pl, struct val *const *root, int n)
@@ -186,16 +198,11 @@ static void count_consumers(struct pl *pl, struct val *const *root, int n)
 	int n_var = pl->n_var;
 
 	for (int i = 0; i < n; i++) {
-		const struct ix *idx[PL_MAX_RANK];
 		struct walk w;
 
-		pl_walk_init(&w, pl, root[i]);
-		w.into_reds = 1;
-		pl_own_vars(pl, root[i], idx);
 		if (root[i]->kind == V_ANCHOR)
 			root[i]->anchor->consumers += 2;
-		pl_walk(&w, root[i], idx);
-		for (struct leaf *l = w.first; l; l = l->next)
+		for (struct leaf *l = leaves_of(pl, root[i], &w); l; l = l->next)
 			if (l->kind == LEAF_ANCHOR)
 				l->val->anchor->consumers++;
 	}
@@ -211,14 +218,9 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 	for (int i = 0; i < n_todo; i++)
 		list[n++] = todo[i];
 	for (int i = 0; i < n; i++) {
-		const struct ix *idx[PL_MAX_RANK];
 		struct walk w;
 
-		pl_walk_init(&w, pl, list[i]);
-		w.into_reds = 1;
-		pl_own_vars(pl, list[i], idx);
-		pl_walk(&w, list[i], idx);
-		for (struct leaf *l = w.first; l; l = l->next) {
+		for (struct leaf *l = leaves_of(pl, list[i], &w); l; l = l->next) {
 			struct val *found[8];
 			int nf = 0;
 
