@@ -83,6 +83,8 @@ class References:
         self.seen = []  # for each neighbour: errors() of each output
         self.each = {}  # for each neighbour: the possible error of each number of a small output
         self.near = {}  # for outputs with a part that may be a near tie, and neighbours so far: Ties
+        self.otherwise = []  # for each run with other roundings: the errors of the parts of each output, or None
+        self.ties_s = 0.0  # how long this comparison has looked for near ties
         task.target.sync()
 
     def _doubles(self):
@@ -159,7 +161,8 @@ class References:
 
     def tensors(self):
         return [*self.exact, *self.default, *(t for p in self.limits if p for t in p.tensors()),
-                *(t.near2 for t in self.near.values())]
+                *(t.near2 for t in self.near.values()),
+                *(t for run in self.otherwise for t in run or () if t is not None)]
 
     def answer(self):
         return {
@@ -173,7 +176,7 @@ class References:
         }
 
     def compare(self, outputs, rule):
-        rows = []
+        rows, self.ties_s = [], 0.0
         for i, found in enumerate(outputs):
             row = self.judge(i, found, rule)
             rows.append({k: number(v) if isinstance(v, float) else v for k, v in row.items() if k != "excess"})
@@ -222,7 +225,7 @@ class References:
             beyond = error2 > limit2
             if not ties.few(limits, beyond):
                 return row
-        near, start = self.near.setdefault((i, n), ties.Ties(limits, limit2)), time.monotonic()
+        near, start = self.near.setdefault((i, n), ties.Ties(limits, limit2)), time.monotonic() - self.ties_s
         while True:
             with self.task.lightly():
                 for some in near.sets(error2, beyond):
@@ -231,17 +234,21 @@ class References:
                     if right["pass"]:
                         whole = Distance(found, exact).measure()
                         return {**right, "err_rel": whole["err_rel"], "err_abs": whole["err_abs"]}
-            if near.runs == ties.RUNS or near.none() or time.monotonic() - start > ties.SECONDS:
+            self.ties_s = time.monotonic() - start
+            if near.runs == ties.RUNS or near.none() or self.ties_s > ties.SECONDS:
                 return row
-            near.learn(self._otherwise(i, near.runs))
+            if near.runs == len(self.otherwise):
+                self.otherwise.append(self._otherwise(near.runs))
+            errors2 = self.otherwise[near.runs]
+            near.learn(errors2 and errors2[i])
 
-    def _otherwise(self, i, k):
-        """The errors of the parts of output i in a run of the task's own program with other roundings; None if it
-        fails."""
+    def _otherwise(self, k):
+        """The errors of the parts of each output (None: it has none) in a run of the task's own program with other
+        roundings; None if the run fails."""
         with Neighbour(self.task, k, ties.move):
             out = self._if_taken(lambda: default_run(self.task, ties.Jitter(generator(self.task, k))))
         with self.task.lightly():
-            return out and squares(out[i], self.exact[i])
+            return out and [squares(o, e) if p else None for o, e, p in zip(out, self.exact, self.limits)]
 
     def _each(self, i, found, row):
         """Check each number of an output that is right as a whole and too small for parts: none may be omitted or

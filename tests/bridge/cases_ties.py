@@ -2,10 +2,11 @@
 is not.  A task reads TWIN[0], which its text holds: 0 is the task itself, other values make it another program.
 test_reference.py runs these in its process."""
 
+import time
 import types
 
 import torch
-from wwbridge import facts, ties
+from wwbridge import facts, reference, ties
 from wwbridge.parts import layout
 from wwbridge.reference import squares, without
 from wwbridge.task import Task
@@ -64,6 +65,17 @@ def get_inputs():
     x = torch.randn(4096, 64)
     x[:4, 32:] = -x[:4, :32] * (1 + 3e-7 * torch.randn(4, 32))
     return [x]
+def get_init_inputs(): return []
+"""
+# Three outputs of which each has near ties, so that what is wrong in it may be one.
+SEVERAL = HEAD + """
+        self.fc, self.keys = nn.Linear(64, 64, bias=False), nn.Parameter(torch.randn(3, 64, 128))
+        self.values = nn.Parameter(torch.randn(128, 64))
+        self.to(torch.bfloat16)
+    def forward(self, x):
+        q = self.fc(x)
+        return tuple(self.values[(q @ k).argmax(-1)] for k in self.keys)
+def get_inputs(): return [torch.randn(512, 64).bfloat16()]
 def get_init_inputs(): return []
 """
 SMOOTH = HEAD + """
@@ -141,6 +153,28 @@ def runs_end_by_time():
     finally:
         ties.SECONDS = before
     assert d.judge(twin)["pass"] and d.near().runs > 0
+    d.task.close()
+
+
+def outputs_share_runs_and_time():
+    d = Drawn(SEVERAL).draw(1)
+    wrong = [o.clone() for o in d.refs.default]
+    for o in wrong:
+        o[:3] = 0
+    run, begun = d.refs._otherwise, []
+    d.refs._otherwise = lambda k: begun.append(k) or run(k)
+    before, ties.SECONDS = ties.SECONDS, -1
+    try:
+        assert not any(row["pass"] for row in d.refs.compare(wrong, "strict")["outputs"]) and not begun
+        ties.SECONDS, now = 60, [0.0]
+        clock = lambda: now.__setitem__(0, now[0] + 15) or now[0]  # noqa: E731
+        reference.time = types.SimpleNamespace(monotonic=clock)
+        d.refs.compare(wrong, "strict")
+        assert 1 <= len(begun) <= 4, f"{len(begun)} runs within four times of looking at the clock"
+    finally:
+        ties.SECONDS, reference.time = before, time
+    rows = d.refs.compare(wrong, "strict")["outputs"]
+    assert not any(row["pass"] for row in rows) and begun == list(range(ties.RUNS)), begun
     d.task.close()
 
 
@@ -275,6 +309,7 @@ def near_ties_are_taken_out_of_outputs_in_any_order():
 TESTS = [near_ties_are_taken_out_of_outputs_in_any_order, other_roundings_stay_within_units_and_leave_whole_numbers,
          every_operator_that_rounds_exists,
          other_roundings_do_not_part_what_is_selected_from_where_it_comes_from,
-         parts_of_a_kind_decide_whether_few_are_wrong, runs_end_by_time, a_branch_by_the_last_bits_of_a_sum_is_right]
+         parts_of_a_kind_decide_whether_few_are_wrong, runs_end_by_time, outputs_share_runs_and_time,
+         a_branch_by_the_last_bits_of_a_sum_is_right]
 COSTLY = [attention_of_scores_that_round_alike_is_right, experts_with_gates_that_round_alike_are_right,
           what_is_wrong_beside_near_ties_is_refused, a_task_without_near_ties_lets_nothing_through]
