@@ -17,7 +17,7 @@ import torch
 from . import Refuse, one_line
 from .buffers import DeviceMemory, ImportedMemory
 from .device_time import Flush, captured, kernels_us, replay_us
-from .operators import DTYPES, Operators
+from .operators import DTYPES, Operators, apart
 
 
 def host_bytes(row, fd):
@@ -39,8 +39,10 @@ def tensor_of(row, flat):
 
 
 class Part:
-    def __init__(self, q, tensors):
+    def __init__(self, q, tensors, places):
+        """places: for each tensor what its memory can be told by; two of them may lie in one buffer."""
         self.operators = Operators(q["rows"], q["writes"])
+        self.apart = apart([places[i] for _, i, _ in q["reads"]], [places[i] for i in q["out"]])
         self.reads = {name: self.as_graph_has_it(tensors[i], like) for name, i, like in q["reads"]}
         self.out = [tensors[i] for i in q["out"]]
 
@@ -54,7 +56,8 @@ class Part:
 
     def once(self):
         values = {name: t if copy is None else copy.copy_(t) for name, (t, copy) in self.reads.items()}
-        for to, result in zip(self.out, self.operators(values, self.out)):
+        results = self.operators(values, self.out) if self.apart else [r.clone() for r in self.operators(values)]
+        for to, result in zip(self.out, results):
             if result.shape != to.shape or result.dtype != to.dtype:
                 raise Refuse("task", f"a result is {result.dtype} {list(result.shape)}, "
                                      f"not {to.dtype} {list(to.shape)}")
@@ -69,8 +72,8 @@ class OnDevice(Part):
     """A part as a CUDA graph.  It is captured in its first call: before that its operands hold no values, and an
     invalid index among them would end this process."""
 
-    def __init__(self, q, tensors):
-        super().__init__(q, tensors)
+    def __init__(self, q, tensors, places):
+        super().__init__(q, tensors, places)
         self.graph, self.tried = None, False
 
     def capture(self):
@@ -96,23 +99,26 @@ class Beside:
 
     def __init__(self, q, fds, target):
         self.device, self.own, self.imported = target.device, [], []
-        self.cuda, fds = target.kind == "cuda", iter(fds)
+        self.cuda, fds, self.places = target.kind == "cuda", iter(fds), []
         self.flush = Flush(target.device)
         try:
             for nbytes in q["memory"]:
                 self.own.append(DeviceMemory(nbytes, target.device))
             tensors = [tensor_of(row, self.bytes_of(row, fds)) for row in q["buffers"]]
-            self.parts = [(OnDevice if self.cuda else Part)(p, tensors) for p in q["parts"]]
+            self.parts = [(OnDevice if self.cuda else Part)(p, tensors, self.places) for p in q["parts"]]
         except BaseException:
             self.close()
             raise
 
     def bytes_of(self, row, fds):
         if "memory" in row:
+            self.places.append(row["memory"])
             return self.own[row["memory"]].bytes
+        fd = next(fds)
+        self.places.append(os.fstat(fd)[1:3] if not self.cuda else ("imported", len(self.imported)))
         if not self.cuda:
-            return host_bytes(row, next(fds))
-        self.imported.append(ImportedMemory([next(fds)], [row["map_bytes"]], self.device, row["writable"]))
+            return host_bytes(row, fd)
+        self.imported.append(ImportedMemory([fd], [row["map_bytes"]], self.device, row["writable"]))
         return self.imported[-1].bytes
 
     def answer(self):

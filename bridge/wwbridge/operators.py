@@ -75,6 +75,12 @@ def step(row):
             {k: typed(x, by_name[k]) for k, x in row["kwargs"].items()})
 
 
+def apart(reads, out):
+    """Does each result have memory of its own, in which no value lies that the rows read?  reads, out: for each value
+    what its memory can be told by.  If not, no operator may write there before all of them have run."""
+    return len(set(out)) == len(out) and not set(out) & set(reads)
+
+
 class Operators:
     """Rows to be run in order. rows: [{name, op, args, kwargs}]; writes: names of those whose results are stored."""
 

@@ -1454,6 +1454,33 @@ def a_result_is_written_where_the_plan_has_it():
 
 
 @test
+def a_result_may_lie_where_an_operand_or_another_result_lies():
+    import worker
+    from wwbridge.facts import Target
+
+    x, w = torch.randn(64, 64), torch.randn(64, 64)
+    row = {"dtype": "float32", "sizes": [64, 64], "strides": [64, 1], "offset_bytes": 0, "map_bytes": 1 << 14}
+    rows = [{"name": name, "op": f"aten.{op}.default", "args": [{"ref": r} for r in refs], "kwargs": {}}
+            for name, op, refs in (("p", "mm", "xw"), ("q", "mm", "pw"), ("r", "mm", "qw"), ("t", "t", "x"))]
+    for writes, last in (("p", x @ w), ("pr", x @ w @ w @ w), ("rp", x @ w), ("t", x.t())):
+        memory = [os.memfd_create("warpwright") for _ in range(2)]
+        for fd, value in zip(memory, (x, w)):
+            os.pwrite(fd, bytes(memoryview(value.numpy())), 0)
+        part = {"rows": rows, "writes": list(writes), "reads": [["x", 0, None], ["w", 1, None]],
+                "out": list(range(2, 2 + len(writes)))}
+        one = worker.Worker()
+        one.target = Target("cpu", 0, torch)
+        one.beside({"id": 1, "memory": [], "buffers": [{**row, "writable": i > 1} for i in range(2 + len(writes))],
+                    "parts": [part]}, [*memory, *(os.dup(memory[0]) for _ in writes)])
+        (go, start), (end, done) = os.pipe(), os.pipe()
+        os.write(start, b"g")
+        assert one.beside_arm({"id": 1, "flush": False}, [go, done]) == ({}, []) and os.read(end, 9) == b"rd"
+        found = torch.frombuffer(bytearray(os.pread(memory[0], 1 << 14, 0)), dtype=torch.float32).view(64, 64)
+        assert torch.equal(found, last), writes
+        one.beside_drop({"id": 1}, [])
+
+
+@test
 def a_graph_of_shapes_alone_knows_halves():
     sys.path.append(os.path.join(os.path.dirname(os.path.dirname(HERE)), "bench/coverage"))
     import shapes
