@@ -1420,6 +1420,53 @@ static void test_ends_of_products(void **state)
 	}
 }
 
+/* cuda: a bias ahead of a split is the product's end, stored in 16 bits; heads that become features are written by the
+ * library where they belong. */
+static void test_memory_orders(void **state)
+{
+	static const struct {
+		const char *name, *plan, *not_in_plan, *kernels, *not_in_kernels;
+	} want[] = { { "modulated.json", "k2_V", "k3_V", "__nv_bfloat16 *t1", "float *__restrict__ t1" },
+		{ "heads_to_features.json", ".ld = 256, .batch_stride = 32 }", "after_library", "k1", "k0" } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *g = fixture(want[i].name);
+		struct pl_result r;
+
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		if (!strstr(r.plan_text, want[i].plan) || strstr(r.plan_text, want[i].not_in_plan) ||
+			!strstr(r.device_text, want[i].kernels) || strstr(r.device_text, want[i].not_in_kernels))
+			fail_msg("%s: %s%s", want[i].name, r.plan_text, r.device_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
+/* The sum of a product in 16 bits, which later rows read in fp32, is written so by the library. */
+static void test_sums_in_fp32(void **state)
+{
+	json_t *g = product("float16", 3072, 1280, 5120, "relu"), *nodes = json_object_get(g, "nodes");
+	struct pl_result r;
+
+	(void)state;
+	json_array_append_new(json_object_get(g, "params"),
+		json_pack("{s:s,s:s,s:[i],s:[i],s:s,s:b}", "name", "b", "dtype", "float16", "sizes", 1280, "strides", 1, "role",
+			"param", "used", 1));
+	json_array_append_new(
+		json_object_get(json_array_get(nodes, 0), "args"), json_pack("{s:s}", "ref", "b")); /* a bias */
+	json_array_set_new(nodes, 1,
+		json_pack("{s:s,s:s,s:[{s:s},[i]],s:[{s:s,s:[i,i],s:[i,i]}]}", "name", "relu", "op", "aten.layer_norm.default",
+			"args", "ref", "linear", 1280, "out", "dtype", "float16", "sizes", 3072, 1280, "strides", 1280, 1));
+	build(g, "cuda", &r);
+	assert_string_equal(r.why, "");
+	if (!strstr(r.plan_text, ".dtype = WW_F32, .ld = 1280") || strstr(r.plan_text, "after_library"))
+		fail_msg("%s%s", r.plan_text, r.device_text);
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* Products of both types as an H200 took them, with the fastest tile: the estimate is near, and so is the choice. */
 static void test_tiles_as_measured(void **state)
 {
@@ -1718,6 +1765,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
 		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_half_on_the_cpu),
 		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_ends_of_products),
+		cmocka_unit_test(test_memory_orders), cmocka_unit_test(test_sums_in_fp32),
 		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
 		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),

@@ -327,7 +327,7 @@ static double tensor_us(const struct anchor *sp, const struct estimate *e)
 /* end: what it adds, which our tiles would read as well; NULL: a pass behind it computes the rest. */
 static double library_us(const struct anchor *sp, const struct estimate *e, const struct pl_end *end)
 {
-	int bytes = pl_itemsize(in_dt(sp)), out = pl_itemsize(end ? sp->out->dt : library_dt(sp));
+	int bytes = pl_itemsize(in_dt(sp)), out = pl_itemsize(end ? end->dt : library_dt(sp));
 	double result = e->batch * e->m * e->n, moved = bytes * e->batch * (e->m + e->n) * e->k + out * result;
 	double us = bytes == 4 ? plain_us(e) : tensor_us(sp, e);
 
@@ -352,7 +352,8 @@ static enum form best_form(struct pl *pl, const struct anchor *sp, const struct 
 			return MMA;
 		}
 	if (pl->dev.cc >= 80)
-		mma = mma_us(sp, &e, 0) + (half && (!end || end->added) ? MMA_END_US * e.batch * e.m * e.n * 1e-6 : 0);
+		mma = mma_us(sp, &e, 0) +
+			(half && (!end || end->added || end->dt != sp->out->dt) ? MMA_END_US * e.batch * e.m * e.n * 1e-6 : 0);
 	if (pl->dev.cc == 90 && (!half || fits_gemm16(sp)))
 		tiled = half ? half_us(&e) + padding_us(sp, &e) : split_us(pl, sp, &e, 0);
 	us = fmin(mma, tiled);
@@ -544,12 +545,16 @@ static const char *library_matrix(struct pl *pl, const struct anchor *sp, int wh
 		ix_text(pl, stride_of(pl, sp, which, nb - 1)));
 }
 
-/* A matrix of the product's size, row after row. */
-static const char *whole_matrix(struct pl *pl, const struct anchor *sp, const char *buf, int dt)
+/* A matrix of the product's size, row after row or as `end` has it. */
+static const char *whole_matrix(
+	struct pl *pl, const struct anchor *sp, const char *buf, int dt, const struct pl_end *end)
 {
 	int nb = sp->gemm.n_batch;
 	const char *m = ix_text(pl, sp->out->size[nb]), *n = ix_text(pl, sp->out->size[nb + 1]);
 
+	if (end->ld)
+		return pl_fmt(pl, "{ .buf = %s, .dtype = %s, .ld = %s, .batch_stride = %s }", buf, pl_dtype_name(dt),
+			ix_text(pl, end->ld), ix_text(pl, end->batch_stride));
 	return pl_fmt(
 		pl, "{ .buf = %s, .dtype = %s, .ld = %s, .batch_stride = (%s) * (%s) }", buf, pl_dtype_name(dt), n, m, n);
 }
@@ -565,14 +570,14 @@ static const char *node(struct pl *pl, const struct kern *k, const char *y, int 
 		bias = pl_fmt(pl, ",\n\t\t\t.epilogue = WW_EPI_BIAS, .bias_buf = %s, .bias_offset_bytes = %s",
 			pl_plan_buf(pl, end->bias), ix_text(pl, ix_mulc(pl, end->first, pl_itemsize(end->bias->dt))));
 	if (end->added)
-		added = pl_fmt(pl, ",\n\t\t\t.beta = 1, .c = %s", whole_matrix(pl, sp, pl_plan_buf(pl, end->added), dt));
+		added = pl_fmt(pl, ",\n\t\t\t.beta = 1, .c = %s", whole_matrix(pl, sp, pl_plan_buf(pl, end->added), dt, end));
 	return pl_fmt(pl,
 		"\t\tww_recipe_gemm_library(p, &(struct ww_gemm){ .m = %s, .n = %s, .k = %s, .batch = %s, .alpha = %.17g, "
 		".math = WW_MATH_%s,\n"
 		"\t\t\t.a = %s,\n\t\t\t.b = %s,\n\t\t\t.d = %s%s%s });\n",
 		ix_text(pl, sp->out->size[nb]), ix_text(pl, sp->out->size[nb + 1]), ix_text(pl, inner(sp)),
 		ix_text(pl, k->loop->outer), end->alpha, pl_math_name(in_dt(sp), "FP32"), library_matrix(pl, sp, 0),
-		library_matrix(pl, sp, 1), whole_matrix(pl, sp, y, dt), bias, added);
+		library_matrix(pl, sp, 1), whole_matrix(pl, sp, y, dt, end), bias, added);
 }
 
 /* The variable of plan.c that holds operand `which` as prepared by the recipe's `call` (a struct `type`).  An earlier

@@ -117,6 +117,27 @@ static int add_terms(struct ending *e, struct pl_at a)
 	return add_terms(e, pl_look(e->pl, a.v->arg[0], a.idx)) && add_terms(e, pl_look(e->pl, a.v->arg[1], a.idx));
 }
 
+/* Do rows and batches of the product lie apart in the result, whose columns lie side by side by 16 bytes (heads that
+ * become features: batches within rows)? */
+static int lies_apart(struct ending *e, const struct ix *off, int itemsize)
+{
+	const struct val *c = e->k->anchor->out;
+	const struct ix *coef[3], *rest = off;
+
+	if (c->rank != 3)
+		return 0;
+	for (int d = 0; d < 3; d++)
+		if (!ix_as_var(e->k->anchor_idx[d]) ||
+			!ix_affine(e->pl, rest, ix_as_var(e->k->anchor_idx[d]), &coef[d], &rest) || ix_varies(coef[d]))
+			return 0;
+	if (!ix_is(coef[2], 1) || !ix_is(rest, 0) || ix_num(coef[0]) * itemsize % 16 || ix_num(coef[1]) * itemsize % 16 ||
+		ix_num(coef[0]) < ix_num(c->size[2]) || ix_num(coef[1]) < ix_num(c->size[2]))
+		return 0;
+	e->end.batch_stride = coef[0];
+	e->end.ld = coef[1];
+	return 1;
+}
+
 int pl_ends_as(struct pl *pl, const struct kern *k, struct pl_end *out)
 {
 	const struct val *c = k->anchor->out;
@@ -124,16 +145,20 @@ int pl_ends_as(struct pl *pl, const struct kern *k, struct pl_end *out)
 	struct pl_at a = { .v = k->out[0] };
 
 	e.end.alpha = 1;
-	if (k->n_out != 1 || !a.v->root || !a.v->root->contiguous || a.v->root->dt != c->dt)
+	if (k->n_out != 1 || !a.v->root || !a.v->root->contiguous)
+		return 0;
+	e.end.dt = a.v->root->dt;
+	if (e.end.dt != c->dt && (a.v != c || e.end.dt != WW_F32))
 		return 0;
 	memcpy(a.idx, k->out_idx[0], sizeof(a.idx));
 	for (int d = 0; d < c->rank; d++)
 		e.place = ix_add(pl, ix_mul(pl, e.place, c->size[d]), k->anchor_idx[d]);
-	if (!ix_same(place_in(&e, a.v->root, a.idx), e.place))
+	const struct ix *at = place_in(&e, a.v->root, a.idx);
+	if (!ix_same(at, e.place) && !lies_apart(&e, at, pl_itemsize(e.end.dt)))
 		return 0;
 	while (!is_product(&e, &a) && look_through(pl, &a))
 		;
-	if (!add_terms(&e, a) || !e.products)
+	if (!add_terms(&e, a) || !e.products || (e.end.ld && (e.end.bias || e.end.added)))
 		return 0;
 	*out = e.end;
 	return 1;

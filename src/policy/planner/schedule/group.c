@@ -568,17 +568,35 @@ static int ends_anchor(struct pl *pl, struct val *v, struct val *result)
 	return is_epilogue(pl, v, s, idx, at, 0);
 }
 
-/* What to store where `top` at idx needs an anchor's result from memory: of 16 bits what top makes of it, as far as its
- * kernel can, so that a bias is added before the sum is rounded, as PyTorch does it. */
+/* At how many places `top` at idx reads an anchor's result. */
+static int reads_of(struct pl *pl, struct val *top, const struct ix *const *idx, struct val *self, struct val *result)
+{
+	struct walk w;
+	int n = 0;
+
+	pl_walk_init(&w, pl, self);
+	pl_walk(&w, top, idx);
+	for (struct leaf *l = w.first; l; l = l->next)
+		n += l->kind == LEAF_ANCHOR && l->val == result;
+	return n;
+}
+
+/* What to store where `top` at idx, the only reader, needs an anchor's result from memory: of 16 bits what top makes of
+ * it, as far as its kernel can, so that a bias is added before the sum is rounded, as PyTorch does it. */
 static struct val *end_of(
 	struct pl *pl, struct val *top, const struct ix *const *idx, struct val *self, struct val *result)
 {
-	const struct anchor *s = result->anchor;
+	struct anchor *s = result->anchor;
 	const struct anchor_ops *ops = pl_anchor_ops[s->kind];
+	struct val *end;
 
-	if (pl_itemsize(result->dt) > 2 || s->consumers != 1 || s->scheduled || !ops->ends_free || !ops->ends_free(pl, s))
+	if (pl_itemsize(result->dt) > 2 || s->scheduled || !ops->ends_free || !ops->ends_free(pl, s) ||
+		s->consumers != reads_of(pl, top, idx, self, result))
 		return result;
-	return pl_store_for(pl, top, idx, self, result, ends_anchor);
+	end = pl_store_for(pl, top, idx, self, result, ends_anchor);
+	if (end != result) /* top reads that from now on, however often */
+		s->consumers = 1;
+	return end;
 }
 
 /* Reductions that `out`, in which s ends, needs, or what out makes of them. */

@@ -138,13 +138,15 @@ struct pl_at pl_look(struct pl *pl, struct val *v, const struct ix *const *idx);
 int pl_computed_as_float(int dt);
 /* What is done to a product, where the library's product can do it. */
 struct pl_end {
-	double alpha;           /* times the product */
-	struct buf *bias;       /* one number a column, of one matrix; NULL: none */
-	const struct ix *first; /* of the bias */
-	struct buf *added;      /* as large as the product; NULL: none */
+	double alpha;                       /* times the product */
+	int dt;                             /* what is stored */
+	struct buf *bias;                   /* one number a column, of one matrix; NULL: none */
+	const struct ix *first;             /* of the bias */
+	struct buf *added;                  /* as large as the product; NULL: none */
+	const struct ix *ld, *batch_stride; /* of the result, where rows or batches lie apart; else NULL */
 };
-/* Does kernel k store nothing else than its anchor's product (batches, rows, columns), contiguous and in its type, with
- * such an end? */
+/* Does kernel k store nothing else than its anchor's product (batches, rows, columns), in its type with such an end or
+ * in fp32 as it is? */
 int pl_ends_as(struct pl *pl, const struct kern *k, struct pl_end *out);
 
 /* ---- functor.c: of anchors.  The variable of axis d, made up where its size is 1. */
