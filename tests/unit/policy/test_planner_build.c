@@ -1420,13 +1420,16 @@ static void test_ends_of_products(void **state)
 	}
 }
 
-/* cuda: a bias ahead of a split is the product's end, stored in 16 bits; heads that become features are written by the
- * library where they belong. */
+/* cuda: what memory says.  Rows of a product along which the operand's memory does not run are lanes by their part
+ * along which it does; a costly value that a lane needs again stays in its registers; a bias ahead of a split is the
+ * product's end, stored in 16 bits; heads that become features are written by the library where they belong. */
 static void test_memory_orders(void **state)
 {
 	static const struct {
 		const char *name, *plan, *not_in_plan, *kernels, *not_in_kernels;
-	} want[] = { { "modulated.json", "k2_V", "k3_V", "__nv_bfloat16 *t1", "float *__restrict__ t1" },
+	} want[] = { { "rows_of_parts.json", "k0_TX", "k0_CL", "i30 + i21*21)]", "in_x[((" },
+		{ "kept_down.json", "k0_TX", "k0_CL", "kept0[j][0] = v0", "erff(x0[j][0]);\n\tconst float v5" },
+		{ "modulated.json", "k2_V", "k3_V", "__nv_bfloat16 *t1", "float *__restrict__ t1" },
 		{ "heads_to_features.json", ".ld = 256, .batch_stride = 32 }", "after_library", "k1", "k0" } };
 
 	(void)state;
@@ -1439,6 +1442,44 @@ static void test_memory_orders(void **state)
 		if (!strstr(r.plan_text, want[i].plan) || strstr(r.plan_text, want[i].not_in_plan) ||
 			!strstr(r.device_text, want[i].kernels) || strstr(r.device_text, want[i].not_in_kernels))
 			fail_msg("%s: %s%s", want[i].name, r.plan_text, r.device_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
+/* All tensors of x are of this type. */
+static void to_dtype(json_t *x, const char *dtype)
+{
+	const char *key;
+	json_t *at;
+	size_t i;
+
+	if (json_is_object(x) && json_object_get(x, "dtype"))
+		json_object_set_new(x, "dtype", json_string(dtype));
+	json_object_foreach(x, key, at)
+		to_dtype(at, dtype);
+	json_array_foreach(x, i, at)
+		to_dtype(at, dtype);
+}
+
+/* Long rows of 16 bits that blocks of a cluster share: as many bytes a thread as of fp32. */
+static void test_long_rows_of_16_bits(void **state)
+{
+	static const struct {
+		const char *dtype, *elements;
+	} want[] = { { "float16", "rows * cl >= 8LL * ww_device(p)->sm_count ? 48 : 16" },
+		{ "float32", "rows >= 8LL * ww_device(p)->sm_count ? 24 : 16" } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *g = convolution_and_norm(64, 256, 256, 32, 1);
+		struct pl_result r;
+
+		to_dtype(g, want[i].dtype);
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		if (!strstr(r.plan_text, want[i].elements))
+			fail_msg("%s", r.plan_text);
 		ww_pl_result_release(&r);
 		json_decref(g);
 	}
@@ -1766,10 +1807,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_half_on_the_cpu),
 		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_ends_of_products),
 		cmocka_unit_test(test_memory_orders), cmocka_unit_test(test_sums_in_fp32),
-		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
-		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
-		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
-		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
+		cmocka_unit_test(test_long_rows_of_16_bits), cmocka_unit_test(test_forms_of_products),
+		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
+		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
+		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

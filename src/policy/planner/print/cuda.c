@@ -330,6 +330,18 @@ static int work_of(struct pl *pl, const struct kern *k)
 	return work;
 }
 
+/* Bytes of an element of the widest load that is held. */
+static int held_size(const struct kern *k)
+{
+	const struct loop *l = k->loop;
+	int size = 1;
+
+	for (int p = 0; p < l->n_pass && l->pass[p].stage < k->n_stage; p++) /* a load that only outputs need is not held */
+		for (int i = 0; i < l->pass[p].n_load; i++)
+			size = (int)ww_max(size, pl_itemsize(l->pass[p].load[i].buf->dt));
+	return size;
+}
+
 /* Text of plan.c: many short rows get fewer threads a row, each with several vectors.  Why: each thread of a row
  * repeats the work that is done once a row.  Limits: adjacent threads read at least 64 bytes together, or 16 where
  * vectors have less than 16 bytes (such rows are not aligned to sectors anyway, and the repeated work costs more than
@@ -340,7 +352,7 @@ static int work_of(struct pl *pl, const struct kern *k)
 static const char *fewer_threads(struct pl *pl, const struct kern *k)
 {
 	const struct loop *l = k->loop;
-	int size = 1, loads = pl_loads_held(k), bytes = 0; /* of a column, read by all passes */
+	int size = held_size(k), loads = pl_loads_held(k), bytes = 0; /* of a column, read by all passes */
 	const char *cached;
 
 	if (l->along != COLUMNS || !l->held || l->threads || work_of(pl, k) > 96)
@@ -348,9 +360,6 @@ static const char *fewer_threads(struct pl *pl, const struct kern *k)
 	for (int p = 0; p < l->n_pass; p++)
 		for (int i = 0; i < l->pass[p].n_load; i++)
 			bytes += pl_itemsize(l->pass[p].load[i].buf->dt);
-	for (int p = 0; p < l->n_pass && l->pass[p].stage < k->n_stage; p++) /* a load that only outputs need is not held */
-		for (int i = 0; i < l->pass[p].n_load; i++)
-			size = (int)ww_max(size, pl_itemsize(l->pass[p].load[i].buf->dt));
 	cached = ix_num(l->len) % (16 / size) && ix_num(l->len) * bytes > 400
 		? pl_fmt(pl, " &&\n\t\t\t4096 / t * cols * %d <= 200000", bytes)
 		: "";
@@ -362,14 +371,20 @@ static const char *fewer_threads(struct pl *pl, const struct kern *k)
 }
 
 /* Text of plan.c: elements of a row for each of its threads, from which on more threads share it.  Of many rows with
- * one operand that is held 24 in place of more than 256 threads: of smaller blocks some load while others reduce. */
+ * one operand that is held 24 in place of more than 256 threads: of smaller blocks some load while others reduce.  Of
+ * 16 bits in clusters, which wait for each other twice while nothing is loaded, 48, the same bytes: 50,176 columns of
+ * 1,024 rows by 512 threads (40 registers) are 38 kB a multiprocessor, by 128 (90) 63 kB. */
 static const char *elements_of(const struct kern *k)
 {
 	const struct loop *l = k->loop;
 
-	return l->threads                                  ? "64"
-		: l->held && pl_loads_held(k) == 1 && !l->once ? "(t >= 256 && rows >= 8LL * ww_device(p)->sm_count ? 24 : 16)"
-													   : "16";
+	if (l->threads)
+		return "64";
+	if (!l->held || pl_loads_held(k) != 1 || l->once)
+		return "16";
+	return l->cluster && !l->n_cached && held_size(k) == 2
+		? "(t >= 128 && rows * cl >= 8LL * ww_device(p)->sm_count ? 48 : 16)"
+		: "(t >= 256 && rows >= 8LL * ww_device(p)->sm_count ? 24 : 16)";
 }
 
 /* T threads a row. */

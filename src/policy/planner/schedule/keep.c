@@ -42,6 +42,15 @@ static int along(const struct search_keep *s, const struct val *v, const struct 
 	return 0;
 }
 
+/* At an index that data says, which expressions name otherwise than walks do. */
+static int looks_up(const struct val *v, const struct ix *const *idx)
+{
+	for (int d = 0; d < v->rank; d++)
+		if (ix_looks_up(idx[d]))
+			return 1;
+	return 0;
+}
+
 static const struct pl_cached *find_cached(
 	const struct search_keep *s, const struct val *v, const struct ix *const *idx)
 {
@@ -119,7 +128,8 @@ static int consider(void *ctx, struct val *v, const struct ix *const *idx)
 	if (find_cached(s, v, idx))
 		return 1;
 	if (s->n >= s->max || s->walk->guards /* not there for each column */ || v->kind != V_OP ||
-		!(v->dt == WW_F32 || v->dt == WW_F16 || v->dt == WW_BF16) || !along(s, v, idx) || cost(s, v, idx) < WORTH)
+		!(v->dt == WW_F32 || v->dt == WW_F16 || v->dt == WW_BF16) || !along(s, v, idx) || looks_up(v, idx) ||
+		cost(s, v, idx) < WORTH)
 		return 0;
 	*at = (struct pl_cached){ .val = v, .stage = s->stage };
 	for (int d = 0; d < v->rank; d++)

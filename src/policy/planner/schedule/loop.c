@@ -156,6 +156,29 @@ static int memory_along_rows(struct pl *pl, struct kern *k)
 	return memory_along(pl, k, k->row[k->n_row - 1], &last);
 }
 
+/* cuda: does memory run along the remainders of the last axis of the rows by a size that an operand takes quotients of
+ * it by (the rows of a product that another dimension of its operand lies inside of)?  The axis is two then. */
+static int memory_along_part(struct pl *pl, struct kern *k)
+{
+	const struct kern whole = *k;
+	const struct ix_atom *lane = k->n_row ? k->row[k->n_row - 1] : NULL;
+	const struct ix *off[512], *size = NULL;
+	struct lines loads;
+	struct buf *buf[512];
+	int n_var = pl->n_var;
+
+	for (int i = 0, n = lane ? pl_kern_loads(pl, k, off, buf, 512) : 0; i < n && !size; i++)
+		size = pl_axis_divisor(off[i], lane);
+	if (!size || ix_num(size) < SECTOR || k->n_row == PL_MAX_RANK)
+		return 0;
+	pl_split_axis(pl, k, k->n_row - 1, size);
+	if (memory_along(pl, k, k->row[k->n_row - 1], &loads))
+		return 1;
+	*k = whole;
+	pl->n_var = n_var;
+	return 0;
+}
+
 static int has_places(const struct kern *k)
 {
 	for (int i = 0; i < k->n_red; i++)
@@ -231,7 +254,8 @@ static const char *cached_loads(struct writer *w, int stage)
 		if (c->stage >= stage)
 			continue;
 		if (w->pl->target == WW_TARGET_CUDA) {
-			pl_expr_known(&w->e, c->val, c->idx, (struct etext){ pl_fmt(w->pl, "kept%d[j][l]", i), 0, 2 });
+			pl_expr_known(&w->e, c->val, c->idx,
+				(struct etext){ pl_fmt(w->pl, w->e.down ? "kept%d[j][0]" : "kept%d[j][l]", i), 0, 2 });
 			continue;
 		}
 		s = pl_fmt(
@@ -251,8 +275,8 @@ static void cached_stores(struct writer *w, int stage)
 			continue;
 		t = pl_expr(&w->e, c->val, c->idx);
 		if (w->pl->target == WW_TARGET_CUDA) {
-			ww_str_addf(&w->row, "float kept%d[CH][V];\n", i);
-			ww_str_addf(&w->col, "kept%d[j][l] = %s;\n", i, t.t);
+			ww_str_addf(&w->row, w->e.down ? "float kept%d[CH][1];\n" : "float kept%d[CH][V];\n", i);
+			ww_str_addf(&w->col, w->e.down ? "kept%d[j][0] = %s;\n" : "kept%d[j][l] = %s;\n", i, t.t);
 			continue;
 		}
 		ww_str_addf(&w->col,
@@ -684,13 +708,16 @@ int pl_loads_held(const struct kern *k)
 	return n;
 }
 
-/* A thread is a row: can what several passes read stay in its registers, of PL_DOWN threads at most that share it? */
-static int is_held_down(struct pl *pl, const struct kern *k)
+/* A thread is a row: do so many values of each column fit registers, of PL_DOWN threads at most that share the row? */
+static int fits_down(const struct kern *k, int values)
 {
-	const struct loop *l = k->loop;
+	return (ix_num(k->loop->len) + PL_DOWN - 1) / PL_DOWN * values <= PL_HELD;
+}
 
-	return l->n_pass > 1 && pl_loads_held(k) > 0 &&
-		(ix_num(l->len) + PL_DOWN - 1) / PL_DOWN * pl_loads_held(k) <= PL_HELD;
+/* Can what several passes read? */
+static int is_held_down(const struct kern *k)
+{
+	return k->loop->n_pass > 1 && pl_loads_held(k) > 0 && fits_down(k, pl_loads_held(k));
 }
 
 /* cuda: how many values a row may keep beside what it loads.  From 8,192 columns on a block has 1,024 threads, of 64
@@ -704,10 +731,12 @@ static void cuda_rows(struct pl *pl, struct kern *k)
 	struct loop *l = k->loop;
 	int64_t n_cols = ix_num(l->len);
 
-	l->along = memory_along_rows(pl, k) ? ROWS : kn->plain ? SCALARS : COLUMNS;
+	l->along = memory_along_rows(pl, k) || memory_along_part(pl, k) ? ROWS : kn->plain ? SCALARS : COLUMNS;
 	first = l->along == ROWS ? "if (live && ty == 0)\n\t" : "if (live && lane == 0 && rank == 0)\n\t";
 	if (l->along == ROWS) {
 		l->held = !kn->plain && !kn->rows.reread;
+		if (l->held) /* in place of what it is made of, most often */
+			l->n_cached = pl_keep(pl, k, k->col[k->n_col - 1], l->cached, 1);
 	} else if (!kn->plain && is_streamed_once(pl, k, n_cols)) {
 		l->once = 1;
 	} else {
@@ -720,8 +749,12 @@ static void cuda_rows(struct pl *pl, struct kern *k)
 			l->n_cached = pl_keep(pl, k, k->col[k->n_col - 1], l->cached, kept_at_most(n_cols));
 	}
 	write_loop(pl, k, start, "if (live)\n\t", first);
-	if (l->along == ROWS && l->held && !is_held_down(pl, k)) {
-		l->held = 0;
+	if (l->n_cached && l->along == ROWS && !fits_down(k, pl_loads_held(k) + l->n_cached)) {
+		l->n_cached = 0;
+		write_loop(pl, k, start, "if (live)\n\t", first);
+	}
+	if (l->along == ROWS && l->held && !is_held_down(k)) {
+		l->held = l->n_cached = 0;
 		write_loop(pl, k, start, "if (live)\n\t", first);
 	}
 	l->threads = kn->rows.threads;
