@@ -1422,7 +1422,8 @@ static void test_ends_of_products(void **state)
 
 /* cuda: what memory says.  Rows of a product along which the operand's memory does not run are lanes by their part
  * along which it does; a costly value that a lane needs again stays in its registers; a bias ahead of a split is the
- * product's end, stored in 16 bits; heads that become features are written by the library where they belong. */
+ * product's end, stored in 16 bits; heads that become features are written by the library where they belong; what reads
+ * two tensors beside one wave of a convolution's tiles is a kernel of its own. */
 static void test_memory_orders(void **state)
 {
 	static const struct {
@@ -1430,7 +1431,8 @@ static void test_memory_orders(void **state)
 	} want[] = { { "rows_of_parts.json", "k0_TX", "k0_CL", "i30 + i21*21)]", "in_x[((" },
 		{ "kept_down.json", "k0_TX", "k0_CL", "kept0[j][0] = v0", "erff(x0[j][0]);\n\tconst float v5" },
 		{ "modulated.json", "k2_V", "k3_V", "__nv_bfloat16 *t1", "float *__restrict__ t1" },
-		{ "heads_to_features.json", ".ld = 256, .batch_stride = 32 }", "after_library", "k1", "k0" } };
+		{ "heads_to_features.json", ".ld = 256, .batch_stride = 32 }", "after_library", "k1", "k0" },
+		{ "conv_end.json", "k1_V", "k2", "ww::conv_tc<k0_shape>", "k0_f{p_conv_bias, in_y" } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {

@@ -99,6 +99,9 @@ struct anchor_ops {
 	/* Can its reader's expression be fused without another pass over the result?  A library's result needs that pass by
 	 * default.  NULL: no. */
 	int (*ends_free)(struct pl *pl, const struct anchor *s);
+	/* Is its reader's expression better a kernel of its own?  reads: the tensors of the result's size that it reads
+	 * beside it.  NULL: no. */
+	int (*ends_apart)(struct pl *pl, const struct anchor *s, int reads);
 	/* Fill k->loop: which template, and the statements of its functors. */
 	void (*build)(struct pl *pl, struct kern *k);
 	const struct knob_row *knobs[2];                                   /* cpu, cuda; NULL: none */

@@ -483,6 +483,18 @@ static int is_by_threads(const struct anchor *sp, const struct knobs *kn)
 	return kn->library == LIBRARY_AUTO && (is_light(sp) || sp->conv.exact);
 }
 
+/* A tile of the tensor-core template has a multiprocessor to itself, and its end waits for loads two pixels after two
+ * pixels.  Of at most one wave of tiles nothing hides that: with two tensors to read it took 22 us more than a pass (3
+ * x 3, 256 channels of 2 x 40 x 40, H200). */
+static int ends_apart(struct pl *pl, const struct anchor *sp, int reads)
+{
+	const struct knobs kn = { 0 };
+
+	return pl->target == WW_TARGET_CUDA && !pl_all_plain(pl) && !sp->conv.last && reads >= 2 &&
+		pl_numel_now(sp->out) <= (int64_t)128 * 64 * pl->dev.sm_count && fits_tensor_cores(pl, sp) &&
+		!by_library(pl, sp, &kn, 0) && !is_by_threads(sp, &kn);
+}
+
 /* The functor gets adjacent channels of a pixel if the result is stored channels-last, else adjacent pixels of a
  * channel. */
 static void build_last(struct pl *pl, struct kern *k)
@@ -688,6 +700,7 @@ const struct anchor_ops pl_conv_ops = { .header = "conv",
 	.fuses = FUSES_READER,
 	.fits = fits,
 	.ends_free = ends_free,
+	.ends_apart = ends_apart,
 	.build = build,
 	.knobs = { cpu_knobs, cuda_knobs },
 	.print = { print_cpu, print_cuda } };

@@ -505,6 +505,22 @@ static int place_in_reader(
 	return 0;
 }
 
+/* Does v, one of whose anchors is s, go behind a kernel of s alone? */
+static int goes_apart(struct pl *pl, struct val *v, const struct ix *const *own, const struct anchor *s)
+{
+	int reads = 0;
+	struct walk w;
+
+	if (!pl_anchor_ops[s->kind]->ends_apart)
+		return 0;
+	pl_walk_init(&w, pl, v);
+	pl_walk(&w, v, own);
+	for (struct leaf *l = w.first; l; l = l->next)
+		reads += (l->kind == LEAF_LOAD || (l->kind == LEAF_ANCHOR && l->val->anchor != s)) &&
+			pl_numel_now(l->val) == pl_numel_now(v);
+	return pl_anchor_ops[s->kind]->ends_apart(pl, s, reads);
+}
+
 /* A root that is a pure function of one anchor's result at its own position becomes its epilogue: at[] is the anchor's
  * index, idx[] the root's.  Of several anchors the last one is taken; the others are stored. */
 static struct anchor *epilogue_of(struct pl *pl, struct val *v, const struct ix **idx, const struct ix **at)
@@ -520,7 +536,7 @@ static struct anchor *epilogue_of(struct pl *pl, struct val *v, const struct ix 
 		struct anchor *s = l->kind == LEAF_ANCHOR ? l->val->anchor : NULL;
 
 		if (!s || !(pl_anchor_ops[s->kind]->fuses & FUSES_READER) || s->consumers != 1 || s->scheduled ||
-			pl_numel_now(l->val) != pl_numel_now(v) || (best && best->id >= s->id))
+			pl_numel_now(l->val) != pl_numel_now(v) || (best && best->id >= s->id) || goes_apart(pl, v, own, s))
 			continue;
 		pl_own_vars(pl, s->out, at);
 		if (place_in_reader(pl, v, s, at, idx))
