@@ -1469,8 +1469,8 @@ static void test_long_rows_of_16_bits(void **state)
 {
 	static const struct {
 		const char *dtype, *elements;
-	} want[] = { { "float16", "rows * cl >= 8LL * ww_device(p)->sm_count ? 48 : 16" },
-		{ "float32", "rows >= 8LL * ww_device(p)->sm_count ? 24 : 16" } };
+	} want[] = { { "float16", "rows * cl >= 8LL * ww_device(p)->sm_count && cols <= 128 * cl * 56 ? 56" },
+		{ "float32", "cols > t * cl * (t >= 256 && rows >= 8LL" } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
