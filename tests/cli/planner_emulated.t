@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 27 CPU-seconds
+# budget: 25 CPU-seconds
 """Kernels that the planner writes for cuda run on the cpu (tests/emulate), those of warpgroups, tensor copies and
 clusters too, library nodes as their definition has them: trials of a search give what the first version gives.  With
 PyTorch's own results they are compared by bench/emulated.
