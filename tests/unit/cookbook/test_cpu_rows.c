@@ -254,7 +254,8 @@ WW_FN void scatter_row_store(const void *ctx, long long r, long long i, ww_vf v,
 	WW_KERNEL(rows_##name) \
 	{ \
 		SCATTER_IO; \
-		ww_cpu_scatter_rows(b, arg, how, c.len, c.list, scatter_row_self, scatter_row_place, scatter_row_src, scatter_row_store, &c); \
+		ww_cpu_scatter_rows(b, arg, how, c.len, c.list, scatter_row_self, scatter_row_place, scatter_row_src, \
+			scatter_row_store, &c); \
 	} \
 	WW_KERNEL(mid_##name) \
 	{ \

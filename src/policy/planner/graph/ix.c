@@ -209,6 +209,15 @@ int ix_same(const struct ix *a, const struct ix *b)
 	return 1;
 }
 
+int ix_same_all(const struct ix *const *a, const struct ix *const *b, int n)
+{
+	int d = 0;
+
+	while (d < n && ix_same(a[d], b[d]))
+		d++;
+	return d == n;
+}
+
 /* Variables first, so that C evaluates "i0*S1*S2" in the loop counter's type. */
 static int atom_order(const struct ix_atom *t)
 {

@@ -63,6 +63,7 @@ void ix_unite(struct pl *pl, const struct ix *a, const struct ix *b);
 /* x, or the number that it is known to equal. */
 const struct ix *ix_fixed(struct pl *pl, const struct ix *x);
 int ix_same(const struct ix *a, const struct ix *b);
+int ix_same_all(const struct ix *const *a, const struct ix *const *b, int n);
 int ix_is_const(const struct ix *a, int64_t *c);
 int ix_is(const struct ix *a, int64_t c);
 /* The variable that the expression consists of, or NULL. */

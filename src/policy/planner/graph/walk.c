@@ -35,13 +35,7 @@ static int seen_before(struct walk *w, const struct val *v, const struct ix *con
 	struct seen **b = &w->bucket[v->id & 255], *s;
 
 	for (s = *b; s; s = s->next) {
-		int d = 0;
-
-		if (s->val != v)
-			continue;
-		while (d < v->rank && ix_same(s->idx[d], idx[d]))
-			d++;
-		if (d == v->rank)
+		if (s->val == v && ix_same_all(s->idx, idx, v->rank))
 			return 1;
 	}
 	s = pl_alloc(w->pl, sizeof(*s));

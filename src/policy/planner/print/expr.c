@@ -104,16 +104,9 @@ static struct ememo **memo_bucket(struct expr *e, const struct val *v, const str
 static struct ememo *memo_find(
 	struct expr *e, const struct val *v, const struct buf *b, const struct ix *const *idx, int n)
 {
-	for (struct ememo *m = *memo_bucket(e, v, b); m; m = m->next) {
-		int d = 0;
-
-		if (m->val != v || m->buf != b || m->n != n)
-			continue;
-		while (d < n && ix_same(m->idx[d], idx[d]))
-			d++;
-		if (d == n)
+	for (struct ememo *m = *memo_bucket(e, v, b); m; m = m->next)
+		if (m->val == v && m->buf == b && m->n == n && ix_same_all(m->idx, idx, n))
 			return m;
-	}
 	return NULL;
 }
 
@@ -1018,16 +1011,10 @@ static struct etext gathered(struct expr *e, struct val *v, const struct ix *con
 static int done_here(const struct expr *e, const struct val *v, const struct ix *const *idx, struct etext *t)
 {
 	for (int i = 0; i < e->k->n_red; i++) {
-		int d = 0;
-
-		if (e->k->red[i] != v || !e->red_done[i])
+		if (e->k->red[i] != v || !e->red_done[i] || !ix_same_all(e->k->red_idx[i], idx, v->rank))
 			continue;
-		while (d < v->rank && ix_same(e->k->red_idx[i][d], idx[d]))
-			d++;
-		if (d == v->rank) {
-			*t = e->red_text[i];
-			return 1;
-		}
+		*t = e->red_text[i];
+		return 1;
 	}
 	return 0;
 }

@@ -50,12 +50,7 @@ struct ending {
 
 static int is_product(const struct ending *e, const struct pl_at *a)
 {
-	const struct val *out = e->k->anchor->out;
-	int d = 0;
-
-	while (a->v == out && d < out->rank && ix_same(a->idx[d], e->k->anchor_idx[d]))
-		d++;
-	return a->v == out && d == out->rank;
+	return a->v == e->k->anchor->out && ix_same_all(a->idx, e->k->anchor_idx, a->v->rank);
 }
 
 /* Where element idx of b lies.  A last dimension that the product's columns are added to is as long as they are, though

@@ -81,16 +81,9 @@ static int red_fits(struct pl *pl, struct kern *k, const struct leaf *l)
 
 int pl_red_known(const struct kern *k, const struct val *r, const struct ix *const *idx)
 {
-	for (int i = 0; i < k->n_red; i++) {
-		int d = 0;
-
-		if (k->red[i] != r)
-			continue;
-		while (d < r->rank && ix_same(k->red_idx[i][d], idx[d]))
-			d++;
-		if (d == r->rank)
+	for (int i = 0; i < k->n_red; i++)
+		if (k->red[i] == r && ix_same_all(k->red_idx[i], idx, r->rank))
 			return i;
-	}
 	return -1;
 }
 

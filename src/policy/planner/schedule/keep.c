@@ -25,11 +25,7 @@ struct search_keep {
 
 static int cached_is(const struct pl_cached *a, const struct val *v, const struct ix *const *idx)
 {
-	int d = 0;
-
-	while (a->val == v && d < v->rank && ix_same(a->idx[d], idx[d]))
-		d++;
-	return a->val == v && d == v->rank;
+	return a->val == v && ix_same_all(a->idx, idx, v->rank);
 }
 
 static int stop_there(void *ctx, struct val *v, const struct ix *const *idx) { return cached_is(ctx, v, idx); }

@@ -53,15 +53,6 @@ static int64_t elements(const struct buf *b)
 	return n;
 }
 
-static int same_ix(const struct ix *const *a, const struct ix *const *b, int n)
-{
-	int d = 0;
-
-	while (d < n && ix_same(a[d], b[d]))
-		d++;
-	return d == n;
-}
-
 static int same_val(
 	struct same *s, struct val *a, const struct ix *const *ia, struct val *b, const struct ix *const *ib);
 
@@ -70,7 +61,7 @@ static int was_seen(struct same *s, const struct val *a, const struct ix *const 
 	struct pair **at = &s->seen[a->id & 255], *p;
 
 	for (p = *at; p; p = p->next)
-		if (p->a == a && p->b == b && same_ix(p->idx, ia, a->rank))
+		if (p->a == a && p->b == b && ix_same_all(p->idx, ia, a->rank))
 			return 1;
 	p = pl_alloc(s->pl, sizeof(*p));
 	p->a = a;
@@ -107,7 +98,7 @@ static int same_inside(
 	if (a->kind == V_RED) {
 		memcpy(xa, ia, (size_t)a->rank * sizeof(*ia));
 		memcpy(xb, ib, (size_t)a->rank * sizeof(*ib));
-		if (!same_ix(a->arg[0]->size + a->rank, b->arg[0]->size + a->rank, a->nred))
+		if (!ix_same_all(a->arg[0]->size + a->rank, b->arg[0]->size + a->rank, a->nred))
 			return 0;
 		for (int d = a->rank; d < a->arg[0]->rank; d++)
 			xa[d] = xb[d] = ix_var(s->pl, "r", a->arg[0]->size[d]);
@@ -139,7 +130,7 @@ static int same_form(
 	switch (a->kind) {
 	case V_CONST: return !a->given == !b->given && a->i == b->i && !memcmp(&a->f, &b->f, sizeof(a->f));
 	case V_INDEX: return same_at(s->pl, a, a->index, ia, b, b->index, ib);
-	case V_ANCHOR: return a->anchor == s->a->anchor && b->anchor == s->b.anchor && same_ix(ia, ib, a->rank);
+	case V_ANCHOR: return a->anchor == s->a->anchor && b->anchor == s->b.anchor && ix_same_all(ia, ib, a->rank);
 	case V_OP:
 		if (a->op != b->op || a->n_arg != b->n_arg)
 			return 0;
@@ -190,18 +181,19 @@ static int same_anchor(struct same *s)
 	ops = pl_anchor_ops[a->kind];
 	if (a->kind != b->kind || a->n_in != b->n_in || a->out->dt != b->out->dt || a->out->rank != b->out->rank ||
 		memcmp(&a->gemm, &b->gemm, offsetof(struct anchor, consumers) - offsetof(struct anchor, gemm)) ||
-		!same_ix(a->out->size, b->out->size, a->out->rank) || !same_ix(s->a->anchor_idx, s->b.anchor_idx, a->out->rank))
+		!ix_same_all(a->out->size, b->out->size, a->out->rank) ||
+		!ix_same_all(s->a->anchor_idx, s->b.anchor_idx, a->out->rank))
 		return 0;
 	for (int i = 0; i < a->n_in; i++) {
 		const struct operand *x = &a->in[i], *y = &b->in[i];
 
-		if (x->rank != y->rank || !same_ix(x->size, y->size, x->rank))
+		if (x->rank != y->rank || !ix_same_all(x->size, y->size, x->rank))
 			return 0;
 		pl_operand_place(a, i, s->a->anchor_idx, last, xa);
 		pl_operand_place(b, i, s->b.anchor_idx, last, xb);
-		if (pl_fuses_operand(a, i)
-				? !same_val(s, x->val, xa, y->val, xb)
-				: x->buf->dt != y->buf->dt || !ix_same(x->offset, y->offset) || !same_ix(x->stride, y->stride, x->rank))
+		if (pl_fuses_operand(a, i) ? !same_val(s, x->val, xa, y->val, xb)
+								   : x->buf->dt != y->buf->dt || !ix_same(x->offset, y->offset) ||
+					!ix_same_all(x->stride, y->stride, x->rank))
 			return 0;
 		if (ops->reads_operands && ops->reads_operands(s->pl, s->a) && !same_buf(s, x->buf, y->buf))
 			return 0;
@@ -232,7 +224,7 @@ static int same_reds(struct same *s)
 		const struct ix *ia[PL_MAX_RANK], *ib[PL_MAX_RANK];
 
 		if (a->red != b->red || s->a->red_stage[i] != s->b.red_stage[i] || a->rank != b->rank ||
-			!same_ix(s->a->red_idx[i], s->b.red_idx[i], a->rank))
+			!ix_same_all(s->a->red_idx[i], s->b.red_idx[i], a->rank))
 			return 0;
 		s->self[0] = a;
 		s->self[1] = b;
@@ -294,7 +286,7 @@ int pl_share_kernel(struct pl *pl, struct kern *k)
 
 		if (s.a->shared || s.a->segment || k->segment ||
 			memcmp(pl_knobs(pl, i), pl_knobs(pl, k->id), sizeof(struct knobs)) || !take_variables(&s, k) ||
-			!same_ix(s.a->ocol, s.b.ocol, k->n_ocol) || !same_anchor(&s) || !same_outputs(&s) || !same_reds(&s))
+			!ix_same_all(s.a->ocol, s.b.ocol, k->n_ocol) || !same_anchor(&s) || !same_outputs(&s) || !same_reds(&s))
 			continue;
 		pair = pl_alloc(pl, (size_t)s.n_buf * sizeof(*pair));
 		memcpy(pair, s.buf, (size_t)s.n_buf * sizeof(*pair));

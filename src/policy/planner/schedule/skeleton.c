@@ -40,24 +40,14 @@ static struct pl_at arg(const struct match *m, const struct pl_at *a, int i)
 
 static int same(const struct pl_at *a, const struct pl_at *b)
 {
-	int d = 0;
-
-	if (a->v->kind == V_CONST || a->v != b->v)
-		return 0;
-	while (d < a->v->rank && ix_same(a->idx[d], b->idx[d]))
-		d++;
-	return d == a->v->rank;
+	return a->v->kind != V_CONST && a->v == b->v && ix_same_all(a->idx, b->idx, a->v->rank);
 }
 
 static int is_op(const struct pl_at *a, enum pl_op op) { return a->v->kind == V_OP && a->v->op == op; }
 
 static int is_red(const struct match *m, struct pl_at a, int i)
 {
-	int d = 0;
-
-	while (a.v == m->k->red[i] && d < a.v->rank && ix_same(a.idx[d], m->k->red_idx[i][d]))
-		d++;
-	return a.v == m->k->red[i] && d == a.v->rank;
+	return a.v == m->k->red[i] && ix_same_all(a.idx, m->k->red_idx[i], a.v->rank);
 }
 
 /* What reduction i reduces, at the kernel's own index. */

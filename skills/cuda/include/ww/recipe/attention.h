@@ -194,8 +194,8 @@ static void ww_recipe_attention_mma(struct ww_plan *p, const struct ww_attention
 		a->h % s.group || a->scale < 0 || (!q_row && a->q.stride_t != 1) || (!k_row && a->k.stride_t != 1) ||
 		(!v_row && a->v.stride_t != 1)) {
 		ww_fail(p,
-			"attention_mma: heads are at most 128 (16 bits: 256) wide and contiguous along their width or length, h is a multiple of "
-			"group, and the scale is not negative");
+			"attention_mma: heads are at most 128 (16 bits: 256) wide and contiguous along their width or length, h is "
+			"a multiple of group, and the scale is not negative");
 		return;
 	}
 	if (ww_device(p)->cc < 80)
