@@ -568,14 +568,14 @@ def without(found, exact, layout_, parts):
     return out
 
 
-def judge_strict(found, exact, default, own, limits, neighbours=0, ties=None):
+def judge_strict(found, exact, default, own, limits, neighbours=0, tied=None):
     """docs/design/rules.md, section 4.  If PyTorch's own run is not finite but the reference is (an overflow of its
     type), either is right. limits: of the parts, None if there are none; neighbours: how many went into these
-    limits; ties: parts that are right."""
+    limits; tied: near ties, parts that are right."""
     limit_rel = max(4 * own["err_rel"], own["floor"])
     limit_abs = 16 * max(own["err_abs"], own["floor"] * own["rms"])
     limit2 = None if limits is None else limits.wide[neighbours] if neighbours else limits.limit2
-    limit2 = limit2 if ties is None else torch.where(ties, math.inf, limit2)
+    limit2 = limit2 if tied is None else torch.where(tied, math.inf, limit2)
     own = {**own, "limit_rel": limit_rel, "limit_abs": limit_abs}
     v, good = Violations(found.dtype), True
     if exact.numel():

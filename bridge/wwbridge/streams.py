@@ -1,4 +1,4 @@
-"""Whether a call uses one stream (cuda): its capture has a node that another does not wait for, or it has none.
+"""Whether a call uses one stream (cuda): then each node of its capture waits for the one before it.
 
 A worker's context has one hardware connection at first, since each costs the driver time to start (src/judge/cache/
 baselines.c).  What runs on one stream is as fast; what uses several, as cuDNN's recurrent layers do, needs more."""
