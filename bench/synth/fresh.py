@@ -3,10 +3,11 @@
 
     fresh.py tasks SEED [-n 300] [--target cuda|cpu] [--catalogue FILE] > tasks.jsonl     candidates, none looked at
     warpwright eval --suite tasks.jsonl --target cuda --sample 300 --seed SEED --loop single -o RUN
-    fresh.py table RUN [--losers 40]                                  correct, slower, faster, means, by family and form
+    fresh.py table RUN [--losers 40] [--again RAW]                    correct, slower, faster, means, by family and form
 
 `table` also prints each loser: not correct, slower than 0.95 of eager, or not 5% faster than compile, slowest first.  A
-run that was stopped is a random sample: `eval --sample` has the order drawn."""
+run that was stopped is a random sample: `eval --sample` has the order drawn.  --again: with the verdicts that
+bench/planner/compare gave later (its raw.jsonl) in place of the run's own, where it has one."""
 import argparse
 import collections
 import json
@@ -105,8 +106,17 @@ def by(results, key):
                                                  if any(r.correct for r in g[1]) else 0))
 
 
-def table(run, losers):
-    results = [Result(line) for line in lines_of(run)]
+def judged_again(lines, path):
+    """The lines with later verdicts, of those problems that got one."""
+    with open(path, encoding="utf-8") as f:
+        later = {r["id"]: r["verdict"] for r in map(json.loads, f)
+                 if (r.get("verdict") or {}).get("status") in ("ok", "mismatch")}
+    return [{**r, "verdicts": {"strict": later[r["id"]]}} if r["id"] in later else r for r in lines]
+
+
+def table(run, losers, again):
+    lines = lines_of(run)
+    results = [Result(line) for line in (judged_again(lines, again) if again else lines)]
     used = [r for r in results if r.outcome not in ("unusable", "no_room", "error")]
     print(f"{len(results)} ended; {len(results) - len(used)} of them no task here: "
           + "; ".join(f"{r.id}: {r.why[:90]}" for r in results if r not in used)[:600])
@@ -134,8 +144,9 @@ def main():
     p.add_argument("--target", choices=sorted(RECIPES), default="cuda")
     p.add_argument("--catalogue")
     p.add_argument("--losers", type=int, default=40)
+    p.add_argument("--again")
     a = p.parse_args()
-    return tasks(int(a.of), a.n, a.target, a.catalogue) if a.what == "tasks" else table(a.of, a.losers)
+    return tasks(int(a.of), a.n, a.target, a.catalogue) if a.what == "tasks" else table(a.of, a.losers, a.again)
 
 
 if __name__ == "__main__":
