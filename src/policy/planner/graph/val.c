@@ -596,35 +596,47 @@ static struct val *parts_of_rows(struct pl *pl, const struct val *all)
 	return red_last(pl, RED_SUM, parts, k);
 }
 
+/* Is v the sums of parts, of which another reduction makes the sum of all? */
+static int is_parts(const struct val *v) { return v->kind == V_RED && v->red == RED_SUM && v->force_root; }
+
+/* The squares of what r sums, each about the mean of its sum; *terms: how many elements of x one result has. */
+static struct val *squares(struct pl *pl, struct val *r, struct val **terms)
+{
+	struct val *parts = behind_views(r->arg[0]), *x = r->arg[0], *n = summed(pl, r), *each = NULL, *m2 = NULL, *d;
+
+	if (is_parts(parts)) {
+		m2 = squares(pl, parts, &each);
+		n = pl_op2(pl, OP_MUL, each, n);
+		x = pl_op2(pl, OP_DIV, x, each);
+	}
+	d = pl_op2(pl, OP_SUB, x, at_elements(pl, pl_op2(pl, OP_DIV, r, n), r->arg[0]));
+	d = pl_op2(pl, OP_MUL, d, d);
+	if (m2)
+		d = pl_op2(pl, OP_ADD, same_views(pl, r->arg[0], parts, m2), pl_op2(pl, OP_MUL, d, each));
+	*terms = n;
+	d = red_last(pl, RED_SUM, d, r->nred);
+	d->force_root = r->force_root;
+	return d;
+}
+
 /* Sums of parts, each about its own mean, and what the parts' means differ by (Chan, Golub, LeVeque): one pass over
  * memory in place of one for the mean and one for the squares. */
 struct val *pl_centred_parts(struct pl *pl, struct val **sum)
 {
-	struct val *all = behind_views(*sum), *parts, *x, *d, *m2, *mean, *n;
+	struct val *all = behind_views(*sum), *n;
 
 	if (pl->target != WW_TARGET_CUDA || !pl_is_float((*sum)->dt) || (*sum)->dt == WW_F64 || all->kind != V_RED ||
 		all->red != RED_SUM)
 		return NULL;
-	parts = behind_views(all->arg[0]);
-	if (parts->kind != V_RED || !parts->force_root) {
+	if (!is_parts(behind_views(all->arg[0]))) {
 		struct val *again = parts_of_rows(pl, all);
 
 		if (!again)
 			return NULL;
 		*sum = same_views(pl, *sum, all, again);
 		all = again;
-		parts = all->arg[0];
 	}
-	x = parts->arg[0];
-	n = summed(pl, parts);
-	d = pl_op2(pl, OP_SUB, x, at_elements(pl, pl_op2(pl, OP_DIV, parts, n), x));
-	m2 = red_last(pl, RED_SUM, pl_op2(pl, OP_MUL, d, d), parts->nred);
-	m2->force_root = 1;
-	mean = pl_op2(pl, OP_DIV, all, pl_op2(pl, OP_MUL, n, summed(pl, all)));
-	d = pl_op2(pl, OP_SUB, pl_op2(pl, OP_DIV, all->arg[0], n), at_elements(pl, mean, all->arg[0]));
-	d = pl_op2(pl, OP_MUL, pl_op2(pl, OP_MUL, d, d), n);
-	d = pl_op2(pl, OP_ADD, same_views(pl, all->arg[0], parts, m2), d);
-	return same_views(pl, *sum, all, red_last(pl, RED_SUM, d, all->nred));
+	return same_views(pl, *sum, all, squares(pl, all, &n));
 }
 
 /* ---- Buffers ----------------------------------------------------------------------------------------------------- */
