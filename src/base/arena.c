@@ -15,14 +15,23 @@ struct ww_arena_block {
 
 void ww_arena_init(struct ww_arena *a, size_t max_bytes) { *a = (struct ww_arena){ .max_bytes = max_bytes }; }
 
-void ww_arena_release(struct ww_arena *a)
+struct ww_arena_mark ww_arena_mark(const struct ww_arena *a)
 {
-	for (struct ww_arena_block *b = a->head, *next; b; b = next) {
-		next = b->next;
+	return (struct ww_arena_mark){ a->head, a->head ? a->head->used : 0, a->used_bytes };
+}
+
+void ww_arena_rewind(struct ww_arena *a, struct ww_arena_mark m)
+{
+	for (struct ww_arena_block *b = a->head; b != m.head; b = a->head) {
+		a->head = b->next;
 		free(b);
 	}
-	ww_arena_init(a, a->max_bytes);
+	if (a->head)
+		a->head->used = m.head_bytes;
+	a->used_bytes = m.used_bytes;
 }
+
+void ww_arena_release(struct ww_arena *a) { ww_arena_rewind(a, (struct ww_arena_mark){ 0 }); }
 
 void *ww_arena_alloc(struct ww_arena *a, size_t bytes)
 {

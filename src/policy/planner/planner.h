@@ -22,8 +22,10 @@
 
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
 
+/* What one kernel has at an element of `theirs` the other one has so many elements on in `mine`. */
 struct buf_pair {
 	struct buf *theirs, *mine;
+	const struct ix *offset; /* without variables */
 };
 
 enum kkind { K_POINT, K_ROW, K_ANCHOR, K_PYTORCH /* no kernel: a segment that PyTorch runs */ };
@@ -51,11 +53,12 @@ struct kern {
 	const struct ix *anchor_idx[PL_MAX_RANK]; /* K_ANCHOR: the anchor's own index, variables or 0 */
 	/* what the emitters decide and plan.c needs */
 	struct buf *arg[64];
+	const struct ix *arg_at[64]; /* elements of it that are left out; NULL: none */
 	int n_arg;
 	struct loop *loop;           /* schedule/schedule.h */
 	const char *launch;          /* text of plan.c that adds the nodes */
 	const struct kern *shared;   /* the kernel whose text this one uses, or NULL, */
-	const struct buf_pair *pair; /* and its buffers in place of that one's */
+	const struct buf_pair *pair; /* and its buffers, or parts of them, in place of that one's */
 	int n_pair;
 };
 

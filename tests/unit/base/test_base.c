@@ -39,6 +39,31 @@ static void str_keeps_its_maximum(void **state)
 	ww_arena_release(&arena);
 }
 
+/* What was there before the mark stays; what is allocated next takes the place of what is gone, and is zero. */
+static void arena_goes_back_to_a_mark(void **state)
+{
+	(void)state;
+	struct ww_arena arena;
+	ww_arena_init(&arena, 1 << 20);
+	struct ww_arena_mark empty = ww_arena_mark(&arena);
+	char *kept = ww_arena_strdup(&arena, "kept");
+	size_t used = arena.used_bytes;
+	for (int i = 0; i < 1000; i++) { /* of more than one block, and of more bytes in all than the arena may have */
+		struct ww_arena_mark mark = ww_arena_mark(&arena);
+		for (int k = 0; k < 3; k++)
+			memset(ww_arena_alloc(&arena, 10000), 0xff, 10000);
+		ww_arena_rewind(&arena, mark);
+		assert_int_equal(arena.used_bytes, used);
+	}
+	assert_string_equal(kept, "kept");
+	char *next = ww_arena_alloc(&arena, 64);
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(next[i], 0);
+	ww_arena_rewind(&arena, empty);
+	assert_null(arena.head);
+	ww_arena_release(&arena);
+}
+
 /* No release: the arena's end is the string's. */
 static void str_grows_in_an_arena(void **state)
 {
@@ -454,15 +479,15 @@ static void lists_come_apart_at_commas(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(str_keeps_its_maximum),
-		cmocka_unit_test(str_grows_in_an_arena), cmocka_unit_test(str_bounded_keeps_head_and_tail),
-		cmocka_unit_test(str_quotes_untrusted_text), cmocka_unit_test(log_lines_are_clean),
-		cmocka_unit_test(arena_refuses_beyond_maximum), cmocka_unit_test(err_is_one_line_and_maps_full_disks),
-		cmocka_unit_test(philox_known_answers), cmocka_unit_test(rng_below_is_in_range_and_even),
-		cmocka_unit_test(hash_known_answer), cmocka_unit_test(files_are_whole_or_absent),
-		cmocka_unit_test(files_are_found_in_order), cmocka_unit_test(too_long_json_leaves_no_file),
-		cmocka_unit_test(unwanted_descriptors_are_closed), cmocka_unit_test(deadlines_do_not_wrap),
-		cmocka_unit_test(options_parse_and_complain), cmocka_unit_test(json_reals_survive),
-		cmocka_unit_test(json_messages_are_bounded), cmocka_unit_test(json_bytes_are_jansson_s),
-		cmocka_unit_test(lists_come_apart_at_commas) };
+		cmocka_unit_test(str_grows_in_an_arena), cmocka_unit_test(arena_goes_back_to_a_mark),
+		cmocka_unit_test(str_bounded_keeps_head_and_tail), cmocka_unit_test(str_quotes_untrusted_text),
+		cmocka_unit_test(log_lines_are_clean), cmocka_unit_test(arena_refuses_beyond_maximum),
+		cmocka_unit_test(err_is_one_line_and_maps_full_disks), cmocka_unit_test(philox_known_answers),
+		cmocka_unit_test(rng_below_is_in_range_and_even), cmocka_unit_test(hash_known_answer),
+		cmocka_unit_test(files_are_whole_or_absent), cmocka_unit_test(files_are_found_in_order),
+		cmocka_unit_test(too_long_json_leaves_no_file), cmocka_unit_test(unwanted_descriptors_are_closed),
+		cmocka_unit_test(deadlines_do_not_wrap), cmocka_unit_test(options_parse_and_complain),
+		cmocka_unit_test(json_reals_survive), cmocka_unit_test(json_messages_are_bounded),
+		cmocka_unit_test(json_bytes_are_jansson_s), cmocka_unit_test(lists_come_apart_at_commas) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -403,6 +403,22 @@ static void test_states_share_work(void **state)
 	json_decref(g);
 }
 
+/* The steps of a loop over time that was traced are one kernel each, whose arguments begin where the step does. */
+static void test_steps_are_one_text(void **state)
+{
+	json_t *g = fixture("loop_over_time.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cuda", &r);
+	assert_true(r.ok);
+	assert_non_null(strstr(r.plan_text, "pointwise: select_4, cat_4 (k3 again)"));
+	assert_non_null(strstr(r.plan_text, "ww_arg_buf(p, in_x->buf, (S1*S2*12));"));
+	assert_non_null(strstr(r.plan_text, "if ((S1*S2*12) % 64)"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* cpu: long lists are written one element after the other; of short ones each result asks all. */
 static void test_scattered(void **state)
 {
@@ -1798,22 +1814,22 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),
 		cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),
-		cmocka_unit_test(test_states_share_work), cmocka_unit_test(test_cpu_windows),
-		cmocka_unit_test(test_wrapped_places), cmocka_unit_test(test_places_by_quotients),
-		cmocka_unit_test(test_lookups), cmocka_unit_test(test_scattered), cmocka_unit_test(test_no_elements),
-		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
-		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
-		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
-		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
-		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
-		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_half_on_the_cpu),
-		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_ends_of_products),
-		cmocka_unit_test(test_memory_orders), cmocka_unit_test(test_sums_in_fp32),
-		cmocka_unit_test(test_long_rows_of_16_bits), cmocka_unit_test(test_forms_of_products),
-		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
-		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
-		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
+		cmocka_unit_test(test_states_share_work), cmocka_unit_test(test_steps_are_one_text),
+		cmocka_unit_test(test_cpu_windows), cmocka_unit_test(test_wrapped_places),
+		cmocka_unit_test(test_places_by_quotients), cmocka_unit_test(test_lookups), cmocka_unit_test(test_scattered),
+		cmocka_unit_test(test_no_elements), cmocka_unit_test(test_titles_name_the_nodes),
+		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
+		cmocka_unit_test(test_statistics_are_not_rounded), cmocka_unit_test(test_unknown_operator_is_named),
+		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
+		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
+		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
+		cmocka_unit_test(test_half_on_the_cpu), cmocka_unit_test(test_few_rows_on_the_cpu),
+		cmocka_unit_test(test_ends_of_products), cmocka_unit_test(test_memory_orders),
+		cmocka_unit_test(test_sums_in_fp32), cmocka_unit_test(test_long_rows_of_16_bits),
+		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
+		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
+		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,7 +86,8 @@ const char *pl_plan_args(struct pl *pl, struct kern *k, const char *tabs)
 	const char *s = "";
 
 	for (int i = 0; i < k->n_arg; i++)
-		s = pl_fmt(pl, "%s%sww_arg_buf(p, %s, 0);\n", s, tabs, pl_plan_buf(pl, k->arg[i]));
+		s = pl_fmt(pl, "%s%sww_arg_buf(p, %s, %s);\n", s, tabs, pl_plan_buf(pl, k->arg[i]),
+			k->arg_at[i] ? ix_text(pl, ix_mulc(pl, k->arg_at[i], pl_itemsize(k->arg[i]->dt))) : "0");
 	return s;
 }
 

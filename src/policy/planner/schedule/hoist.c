@@ -50,7 +50,9 @@ static int needs(struct pl *pl, struct val *from, const struct ix *const *idx, s
 
 static int computes(struct pl *pl, struct val *from, const struct ix *const *idx, struct val *what)
 {
+	struct ww_arena_mark mark = ww_arena_mark(&pl->arena);
 	struct walk w;
+	int found = 0;
 
 	pl_walk_init(&w, pl, from);
 	w.into_reds = 1;
@@ -58,9 +60,10 @@ static int computes(struct pl *pl, struct val *from, const struct ix *const *idx
 	w.stop_ctx = what;
 	pl_walk(&w, from, idx);
 	for (struct leaf *l = w.first; l; l = l->next)
-		if (l->kind == LEAF_STOP)
-			return 1;
-	return 0;
+		found |= l->kind == LEAF_STOP;
+	/* It is asked of every kernel for every value that may be stored: a long recurrence would fill the memory. */
+	ww_arena_rewind(&pl->arena, mark);
+	return found;
 }
 
 /* Would `other` go over the reduction's elements for its results alone?  On cuda it has them in registers where it

@@ -782,8 +782,10 @@ static void take_schedule(struct kern *k)
 	k->n_arg = k->shared->n_arg;
 	for (int i = 0; i < k->n_arg; i++)
 		for (int n = 0; n < k->n_pair; n++)
-			if (k->pair[n].theirs == k->shared->arg[i])
+			if (k->pair[n].theirs == k->shared->arg[i]) {
 				k->arg[i] = k->pair[n].mine;
+				k->arg_at[i] = k->pair[n].offset;
+			}
 }
 
 void pl_schedule(struct pl *pl)

@@ -1,9 +1,10 @@
-/* share.c - one text for kernels that differ only in their buffers.
+/* share.c - one text for kernels that differ only in their buffers, or in where they begin in them.
  *
  * A network repeats its blocks: of twenty convolutions with the same shape and the same operations behind them only the
  * buffers differ, and those are arguments.  Compiling each costs seconds and, on cuda, megabytes of a binary whose size
  * is limited.  So a kernel that computes what an earlier one does, from other buffers, has no schedule of its own: its
- * launch names the earlier one.
+ * launch names the earlier one.  A loop over time that was traced is as many kernels as steps, each of which reads its
+ * step of one buffer: such a part is an argument, too, if it is aligned as the whole is.
  *
  * Two kernels are the same where their values are, operation by operation, at the same indices, with the variables of
  * one in place of the other's and one buffer in place of each buffer; where their anchors have the same facts, sizes
@@ -15,7 +16,7 @@
 
 #include <string.h>
 
-enum { MAX_BUFS = 64 };
+enum { MAX_BUFS = 64, ALIGN_BYTES = 64 /* the widest vector of a target */ };
 
 struct pair {
 	const struct val *a, *b;
@@ -32,16 +33,29 @@ struct same {
 	struct pair *seen[256]; /* found to be the same, by number of a's value */
 };
 
-/* Buffer x of a is y of b, everywhere. */
-static int same_buf(struct same *s, struct buf *x, struct buf *y)
+/* Buffer x of a is y of b, from `offset` on, everywhere. */
+static int same_part(struct same *s, struct buf *x, struct buf *y, const struct ix *offset)
 {
 	for (int i = 0; i < s->n_buf; i++)
 		if (s->buf[i].theirs == x || s->buf[i].mine == y)
-			return s->buf[i].theirs == x && s->buf[i].mine == y;
+			return s->buf[i].theirs == x && s->buf[i].mine == y && ix_same(s->buf[i].offset, offset);
 	if (s->n_buf == MAX_BUFS || x->dt != y->dt)
 		return 0;
-	s->buf[s->n_buf++] = (struct buf_pair){ x, y };
+	s->buf[s->n_buf++] = (struct buf_pair){ x, y, offset };
 	return 1;
+}
+
+static int same_buf(struct same *s, struct buf *x, struct buf *y) { return same_part(s, x, y, ix_const(s->pl, 0)); }
+
+/* Element ix of buffer x is element iy of y, or of a part of y that the launch can name: templates take whole ones. */
+static int same_place(struct same *s, struct buf *x, const struct ix *ix, struct buf *y, const struct ix *iy)
+{
+	const struct ix *offset = ix_sub(s->pl, iy, ix);
+
+	if (!ix_is(offset, 0) &&
+		(s->a->anchor || ix_varies(offset) || ix_num(offset) < 0 || ix_num(offset) * pl_itemsize(y->dt) % ALIGN_BYTES))
+		return 0;
+	return same_part(s, x, y, offset);
 }
 
 static int64_t elements(const struct buf *b)
@@ -165,8 +179,8 @@ static int same_val(
 	if (was_seen(s, a, xa, b))
 		return 1;
 	if (is_load(s, 0, a))
-		return same_buf(s, a->root, b->root) && elements(a->root) == elements(b->root) &&
-			ix_same(pl_offset(s->pl, a->root, xa), pl_offset(s->pl, b->root, xb));
+		return elements(a->root) == elements(b->root) &&
+			same_place(s, a->root, pl_offset(s->pl, a->root, xa), b->root, pl_offset(s->pl, b->root, xb));
 	return a->kind == b->kind && same_form(s, a, xa, b, xb);
 }
 
@@ -209,8 +223,8 @@ static int same_outputs(struct same *s)
 
 		s->self[0] = a;
 		s->self[1] = b;
-		if (!same_buf(s, x, y) || (x->kind == B_OUTPUT) != (y->kind == B_OUTPUT) || x->contiguous != y->contiguous ||
-			!ix_same(pl_offset(s->pl, x, s->a->out_idx[o]), pl_offset(s->pl, y, s->b.out_idx[o])) ||
+		if ((x->kind == B_OUTPUT) != (y->kind == B_OUTPUT) || x->contiguous != y->contiguous ||
+			!same_place(s, x, pl_offset(s->pl, x, s->a->out_idx[o]), y, pl_offset(s->pl, y, s->b.out_idx[o])) ||
 			!same_val(s, a, s->a->out_idx[o], b, s->b.out_idx[o]))
 			return 0;
 	}
@@ -278,18 +292,40 @@ static int take_variables(struct same *s, const struct kern *k)
 	return 1;
 }
 
+/* Does k what s->a does? */
+static int is_same(struct same *s, struct kern *k)
+{
+	return !s->a->shared && !s->a->segment && !k->segment &&
+		!memcmp(pl_knobs(s->pl, s->a->id), pl_knobs(s->pl, k->id), sizeof(struct knobs)) && take_variables(s, k) &&
+		ix_same_all(s->a->ocol, s->b.ocol, k->n_ocol) && same_anchor(s) && same_outputs(s) && same_reds(s);
+}
+
+/* At other sizes than those that were traced, too. */
+static void guard_alignment(struct pl *pl, const struct buf_pair *p)
+{
+	const struct ix *bytes = ix_mulc(pl, p->offset, pl_itemsize(p->mine->dt));
+	int64_t c;
+
+	if (!ix_is_const(bytes, &c))
+		ww_str_addf(&pl->guards, "\tif (%s %% %d)\n\t\tww_fail(p, \"parts of a tensor that are not aligned\");\n",
+			ix_text(pl, bytes), ALIGN_BYTES);
+}
+
 int pl_share_kernel(struct pl *pl, struct kern *k)
 {
 	for (int i = 0; i < k->id; i++) {
+		struct ww_arena_mark mark = ww_arena_mark(&pl->arena);
 		struct same s = { .pl = pl, .a = pl->kern[i] };
 		struct buf_pair *pair;
 
-		if (s.a->shared || s.a->segment || k->segment ||
-			memcmp(pl_knobs(pl, i), pl_knobs(pl, k->id), sizeof(struct knobs)) || !take_variables(&s, k) ||
-			!ix_same_all(s.a->ocol, s.b.ocol, k->n_ocol) || !same_anchor(&s) || !same_outputs(&s) || !same_reds(&s))
+		if (!is_same(&s, k)) {
+			ww_arena_rewind(&pl->arena, mark);
 			continue;
+		}
 		pair = pl_alloc(pl, (size_t)s.n_buf * sizeof(*pair));
 		memcpy(pair, s.buf, (size_t)s.n_buf * sizeof(*pair));
+		for (int n = 0; n < s.n_buf; n++)
+			guard_alignment(pl, &pair[n]);
 		k->pair = pair;
 		k->n_pair = s.n_buf;
 		k->shared = s.a;

@@ -164,19 +164,31 @@ static void append(struct kern *a, const struct kern *b, int after)
 	}
 }
 
+/* b in a's variables, where it joins a.  *after: as joins() has it. */
+static int fits(struct pl *pl, struct kern *a, const struct kern *b, struct kern *mine, int *after)
+{
+	if (a->n_red + b->n_red > (int)WW_ARRAY_LEN(a->red) || a->n_out + b->n_out > PL_MAX_STORES || !is_candidate(a) ||
+		!is_candidate(b) || !take_variables(pl, a, b, mine) || !joins(pl, a, mine, after))
+		return 0;
+	for (int c = 0; c < a->n_ocol || c < mine->n_ocol; c++)
+		if (a->n_ocol != mine->n_ocol || !ix_same(a->ocol[c], mine->ocol[c]))
+			return 0;
+	return 1;
+}
+
 static int join(struct pl *pl, struct kern *a, const struct kern *b)
 {
+	struct ww_arena_mark mark = ww_arena_mark(&pl->arena);
 	struct kern mine;
 	int after;
 
-	if (a->n_red + b->n_red > (int)WW_ARRAY_LEN(a->red) || a->n_out + b->n_out > PL_MAX_STORES || !is_candidate(a) ||
-		!is_candidate(b) || !take_variables(pl, a, b, &mine) || !joins(pl, a, &mine, &after))
-		return 0;
-	for (int c = 0; c < a->n_ocol || c < mine.n_ocol; c++)
-		if (a->n_ocol != mine.n_ocol || !ix_same(a->ocol[c], mine.ocol[c]))
-			return 0;
-	append(a, &mine, after);
-	return 1;
+	if (fits(pl, a, b, &mine, &after)) {
+		append(a, &mine, after);
+		return 1;
+	}
+	/* every pair of kernels is tried: hundreds of small ones would fill the memory */
+	ww_arena_rewind(&pl->arena, mark);
+	return 0;
 }
 
 void pl_join_siblings(struct pl *pl)
