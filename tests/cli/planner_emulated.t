@@ -23,10 +23,10 @@ from emulated import DEVICE, FLAGS, HERE, Solution, Wrong, compiled, run, tensor
 from tap import ROOT, WW, finish, ok  # noqa: E402
 
 VARIANTS = os.environ.get("WW_VARIANTS") or os.path.join(os.path.dirname(WW), "tests/accuracy-variants")
-GRAPHS = ["across", "attention_hot", "attention_masks", "channels_last", "channels_last_3d", "few_channels",
-          "few_columns", "gather_outer", "held_columns", "kept_down", "masked_products", "modulated", "product_ends",
-          "rows_apart", "rows_of_parts", "running_minimum", "scaled_heads", "small_products", "sorts", "stored_last",
-          "turned_products"]
+GRAPHS = ["across", "attention_halves", "attention_hot", "attention_masks", "channels_last", "channels_last_3d",
+          "few_channels", "few_columns", "gather_outer", "held_columns", "kept_down", "masked_products", "modulated",
+          "product_ends", "rows_apart", "rows_of_parts", "running_minimum", "scaled_heads", "small_products", "sorts",
+          "stored_last", "turned_products"]
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 
 
@@ -151,7 +151,7 @@ for op in ("nonesuch.default", "nonesuch_.default") if not args.graphs else ():
     d = distance(got, [("float32", right(op, array.array("f", data[0])))])
     ok(d < 0.1, f"{op} runs between kernels: what it reads, and what is made of its result ({d:.2g})")
 CHECKS = (("split", "short rows are split by a warp each as by a block each, and copied to aligned ones"),
-          ("attention", "attention_mma of all types, orders, masks and shared heads, of sizes that are not round"),
+          ("attention", "attention_mma and attention16 of all types, orders, masks and shared heads, uneven sizes"),
           ("gemm", "gemm_mma of all types, tiles and orders of its operands, and the ends of gemm3 and gemm16"),
           ("sort", "sorted rows of all types and lengths, whole and in part"),
           ("scan", "scans along the last and a middle axis, shared by one thread to eight"))

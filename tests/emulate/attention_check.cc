@@ -1,7 +1,7 @@
-/* attention_check.cc - attention_mma on the cpu: each type, order of the operands and kind of mask, heads that share
- * theirs, lengths and widths that are not round, against sums in double.  Prints how many are wrong. */
+/* attention_check.cc - attention_mma and attention16 on the cpu: each type, order of the operands and kind of mask,
+ * heads that share theirs, lengths and widths that are not round, against sums in double.  Prints how many are wrong. */
 #include "device.h"
-#include <ww/attention_mma.cuh>
+#include <ww/attention16.cuh>
 
 #include <cstdio>
 #include <vector>
@@ -105,6 +105,35 @@ template <class T> static double reference(const shape &s, const functor &e, con
 	return worst;
 }
 
+/* The functor's mask: a bias, and keys that do not count, the first 70 of head 0. */
+static void draw_mask(const shape &s, functor &e, std::vector<float> &mask)
+{
+	mask.resize((size_t)s.b * s.h * s.t_q * s.t_k);
+	for (size_t i = 0; i < mask.size(); i++)
+		mask[i] = s.mask == OF_ONE_ROW && i / s.t_k == 3 ? -INFINITY : draw() > .5f || i < 70 ? -INFINITY : draw();
+	if (s.mask != OF_ONE_ROW && s.t_k <= 70)
+		mask[s.t_k / 2] = .5f;
+	e.mask = mask.data();
+	e.mb = s.mask == BY_KEY ? s.t_k : s.mask > BY_HEAD ? (long long)s.h * s.t_q * s.t_k : 0;
+	e.mh = s.mask == BY_HEAD || s.mask > BY_HEAD ? (long long)s.t_q * s.t_k : 0;
+	e.mr = s.mask > BY_KEY ? s.t_k : 0;
+}
+
+/* q and k such that products are exact. */
+template <class T> static void heat(tensor<T> &x)
+{
+	for (T &v : x.data)
+		v = ww::from_float<T>(rintf(ww::to_float(v) * 8) / 8);
+}
+
+static int beyond(double worst, double limit, const shape &s, const char *what, int causal)
+{
+	if (!(worst < limit))
+		fprintf(stderr, "%s: %d and %d wide, %d rows and %d keys, mask %d causal %d: off by %g\n", what, s.width,
+			s.width_v, s.t_q, s.t_k, s.mask, causal, worst);
+	return !(worst < limit);
+}
+
 /* hot: scores in the hundred millions, of operands whose products are exact. */
 template <class T, int WIDTH, int WIDTH_V, int WARPS, int MT, int KEYS, int STAGES, bool CAUSAL, bool QR, bool KR,
 	bool VR, int QV, int KV, int VV>
@@ -113,21 +142,14 @@ static int wrong(shape s, int pad, double limit, float size = 1.f, int hot = 0)
 	typedef ww::attention_mma_shape<T, WIDTH, WIDTH_V, WARPS, MT, KEYS, STAGES, QR, KR, VR, QV, KV, VV> S;
 	tensor<T> q(s.b, s.h, s.t_q, s.width, QR, pad, size), k(s.b, s.h_kv, s.t_k, s.width, KR, pad, size),
 		v(s.b, s.h_kv, s.t_k, s.width_v, VR, pad, size);
-	std::vector<float> o((size_t)s.b * s.h * s.t_q * s.width_v, 7.f), mask((size_t)s.b * s.h * s.t_q * s.t_k);
+	std::vector<float> o((size_t)s.b * s.h * s.t_q * s.width_v, 7.f), mask;
 	const int group = s.h / s.h_kv, blocks = (s.t_q + S::rows - 1) / S::rows * s.b * s.h;
 	const float scale = hot ? 1e8f : (float)(1 / sqrt((double)s.width)) / size / size * 3;
-	functor e = { o.data(), mask.data(), 0, 0, 0, s };
+	functor e = { o.data(), NULL, 0, 0, 0, s };
 
-	for (tensor<T> *x : { &q, &k })
-		for (size_t i = 0; hot && i < x->data.size(); i++)
-			x->data[i] = ww::from_float<T>(rintf(ww::to_float(x->data[i]) * 8) / 8);
-	for (size_t i = 0; i < mask.size(); i++) /* a bias, and keys that do not count: the first 70 of head 0 */
-		mask[i] = s.mask == OF_ONE_ROW && i / s.t_k == 3 ? -INFINITY : draw() > .5f || i < 70 ? -INFINITY : draw();
-	if (s.mask != OF_ONE_ROW && s.t_k <= 70)
-		mask[s.t_k / 2] = .5f;
-	e.mb = s.mask == BY_KEY ? s.t_k : s.mask > BY_HEAD ? (long long)s.h * s.t_q * s.t_k : 0;
-	e.mh = s.mask == BY_HEAD || s.mask > BY_HEAD ? (long long)s.t_q * s.t_k : 0;
-	e.mr = s.mask > BY_KEY ? s.t_k : 0;
+	if (hot)
+		heat(q), heat(k);
+	draw_mask(s, e, mask);
 #define RUN(MASKED, N, M)                                                                                              \
 	host::launch(blocks, 1, 1, S::threads, 1, [&] {                                                                    \
 		ww::attention_mma<S, CAUSAL, MASKED, N, M>(q.operand(1), k.operand(group), v.operand(group), s.h, s.t_q,       \
@@ -141,11 +163,57 @@ static int wrong(shape s, int pad, double limit, float size = 1.f, int hot = 0)
 		RUN(false, 2, 1);
 	else
 		RUN(false, 1, 1);
-	const double worst = reference(s, e, q, k, v, scale, CAUSAL) / size;
-	if (!(worst < limit))
-		fprintf(stderr, "%d bytes, %d and %d wide, rows %d keys %d of %d %d, mask %d causal %d: off by %g\n",
-			(int)sizeof(T), s.width, s.width_v, s.t_q, s.t_k, S::rows, KEYS, s.mask, CAUSAL, worst);
-	return !(worst < limit);
+#undef RUN
+	return beyond(reference(s, e, q, k, v, scale, CAUSAL) / size, limit, s, sizeof(T) == 4 ? "fp32" : "16 bits", CAUSAL);
+}
+
+/* The map of q, k or v that the recipe makes: boxes of `columns` by `rows`. */
+template <class T> static ww_tensor_map map_of(tensor<T> &x, int b, int t, int w, int columns, int rows)
+{
+	ww_tensor_map m = { (char *)x.data.data(), 0, 2, 4, columns == 64 ? 3 : 2, 0, { w, t, x.h, b, 1 },
+		{ 2, 2 * x.line, 2 * x.head, 2 * x.batch, 0 }, { columns, rows, 1, 1, 1 }, { 1, 1, 1, 1, 1 } };
+	return m;
+}
+
+template <class T, int W, int WV, int GROUPS, int KEYS, bool CAUSAL, bool MASKED = false, int M = 1>
+static int wrong16(shape s, double limit, int hot = 0)
+{
+	typedef ww::attention16_shape<T, W, WV, GROUPS, KEYS> S;
+	tensor<T> q(s.b, s.h, s.t_q, s.width, 1, 8, 1.f), k(s.b, s.h_kv, s.t_k, s.width, 1, 0, 1.f),
+		v(s.b, s.h_kv, s.t_k, s.width_v, 1, 8, 1.f);
+	std::vector<float> o((size_t)s.b * s.h * s.t_q * s.width_v, 7.f), mask;
+	const int group = s.h / s.h_kv, blocks = (s.t_q + S::rows - 1) / S::rows * s.b * s.h;
+	const float scale = hot ? 1e8f : (float)(3 / sqrt((double)s.width));
+	functor e = { o.data(), NULL, 0, 0, 0, s };
+
+	if (hot)
+		heat(q), heat(k);
+	draw_mask(s, e, mask);
+	const ww_tensor_map tq = map_of(q, s.b, s.t_q, s.width, 64, S::rows),
+						tk = map_of(k, s.b, s.t_k, s.width, 64, KEYS),
+						tv = map_of(v, s.b, s.t_k, s.width_v, S::part_v, KEYS);
+	host::launch(blocks, 1, 1, S::threads, 1, [&] {
+		ww::attention16<S, CAUSAL, MASKED, 2, M>(
+			tq, tk, tv, group, s.h, s.t_q, s.t_k, s.width_v, scale * 1.44269504088896340736f, e);
+	});
+	return beyond(reference(s, e, q, k, v, scale, CAUSAL), limit, s, "attention16", CAUSAL);
+}
+
+template <class T> static int wrong16_of(double limit)
+{
+	int n = 0;
+
+	n += wrong16<T, 64, 64, 2, 128, false>({ 1, 2, 1, 130, 200, 64, 64, NO_MASK }, limit);
+	n += wrong16<T, 128, 128, 2, 128, true>({ 1, 1, 1, 300, 300, 128, 128, NO_MASK }, limit);
+	n += wrong16<T, 80, 96, 1, 64, true>({ 2, 1, 1, 70, 70, 72, 72, NO_MASK }, limit);
+	n += wrong16<T, 48, 32, 2, 64, true>({ 1, 2, 2, 129, 131, 40, 24, NO_MASK }, limit);
+	n += wrong16<T, 256, 256, 2, 64, false>({ 1, 1, 1, 64, 65, 256, 256, NO_MASK }, limit);
+	n += wrong16<T, 192, 224, 1, 64, false>({ 1, 1, 1, 5, 130, 184, 200, NO_MASK }, limit);
+	n += wrong16<T, 16, 32, 1, 128, false>({ 1, 3, 3, 33, 7, 8, 8, NO_MASK }, limit);
+	n += wrong16<T, 96, 96, 2, 64, false, true, 2>({ 2, 2, 1, 100, 132, 96, 88, WHOLE }, limit);
+	n += wrong16<T, 64, 64, 1, 64, true, true, 1>({ 1, 2, 2, 70, 131, 64, 64, BY_KEY }, limit);
+	n += wrong16<T, 32, 32, 1, 64, false, true, 1>({ 1, 2, 2, 50, 63, 32, 32, OF_ONE_ROW }, limit);
+	return n;
 }
 
 template <class T> static int wrong_of(double limit)
@@ -181,5 +249,7 @@ int main(void)
 		{ 1, 2, 2, 40, 70, 64, 64, NO_MASK }, 0, 3e-6, 1.f, 1);
 	n += wrong<__half, 64, 64, 2, 1, 32, 2, false, true, true, true, 8, 8, 8>(
 		{ 1, 2, 2, 40, 70, 64, 64, NO_MASK }, 0, 2e-3, 1.f, 1);
+	n += wrong16_of<__half>(2e-3) + wrong16_of<__nv_bfloat16>(8e-3);
+	n += wrong16<__half, 64, 64, 1, 64, false>({ 1, 2, 2, 40, 70, 64, 64, NO_MASK }, 2e-3, 1);
 	printf("%d\n", n);
 }

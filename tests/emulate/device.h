@@ -369,6 +369,13 @@ template <class T> T __shfl_up_sync(unsigned, T v, unsigned by)
 	return host_shuffle(v, lane < by ? lane : lane - by);
 }
 template <class T> T __shfl_sync(unsigned, T v, int lane) { return host_shuffle(v, (unsigned)lane % 32); }
+inline int __any_sync(unsigned, int set)
+{
+	int any = 0;
+	for (unsigned l = 0; l < 32; l++)
+		any |= host_shuffle(set, l);
+	return any;
+}
 inline unsigned __reduce_max_sync(unsigned, unsigned v)
 {
 	for (int d = 16; d; d /= 2) {

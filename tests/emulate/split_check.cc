@@ -44,7 +44,7 @@ static void padded(int k)
 	for (size_t i = 0; i < x.size(); i++)
 		x[i] = (unsigned short)(i * 40503u >> 2);
 	host::launch((rows * runs + 255) / 256, batch, 1, 256, 1,
-		[&] { ww::pad_rows<0>(x.data() + 3, rows * sr, sr, rows, k, runs, out.data()); });
+		[&] { ww::pad_rows<0>(x.data() + 3, rows * sr, 0, 1, sr, rows, k, runs, out.data()); });
 	for (size_t i = 0; i < out.size(); i++) {
 		const size_t r = i / (runs * 8), c = i % (runs * 8);
 		bad += out[i] != (c < (size_t)k ? x[3 + r * sr + c] : 0);
@@ -62,7 +62,7 @@ template <int V> static void turned(int high, int k)
 	for (size_t i = 0; i < batch * sb; i++)
 		x[i + V] = (unsigned short)(i * 40503u >> 2);
 	host::launch((high + 63) / 64, (runs + 7) / 8, batch, 256, 1,
-		[&] { ww::turn_rows<V>(x + V, sb, sk, high, k, runs, out.data()); });
+		[&] { ww::turn_rows<V>(x + V, 2 * sb, sb, 2, sk, high, k, runs, out.data()); });
 	for (size_t i = 0; i < out.size(); i++) {
 		const size_t r = i / (runs * 8), c = i % (runs * 8);
 		bad += out[i] != (c < (size_t)k ? x[V + r / high * sb + c * sk + r % high] : 0);

@@ -48,8 +48,8 @@ struct knobs {
 			int bq, bk;
 		} cpu_attn;
 		struct {
-			int form; /* 1: attention_mma, 2: attention */
-			int warps, keys;
+			int form; /* 1: attention_mma, 2: attention, or of 16 bits attention16 */
+			int warps, keys, groups;
 		} attn;
 		struct {
 			int tile; /* rows of a block, or columns where the scan runs along a middle dimension */

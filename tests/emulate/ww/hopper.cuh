@@ -70,7 +70,8 @@ inline void tma_load(unsigned dst, const ww_tensor_map *m, unsigned bar, const i
 	unsigned at = dst;
 	for (int d = 0; d < 5; d++)
 		n[d] = d < m->rank ? (m->box[d] + m->step[d] - 1) / m->step[d] : 1;
-	if (dst % 128 || m->swizzle != 3 || n[0] * m->bytes != 128)
+	const unsigned line = 16u << m->swizzle, mask = line / 16 - 1;
+	if (dst % 128 || !m->swizzle || n[0] * m->bytes != (int)line)
 		host::fail("a tensor copy that the emulation does not have");
 	for (i[4] = 0; i[4] < n[4]; i[4]++)
 		for (i[3] = 0; i[3] < n[3]; i[3]++)
@@ -84,7 +85,7 @@ inline void tma_load(unsigned dst, const ww_tensor_map *m, unsigned bar, const i
 							inside &= p >= 0 && p < m->size[d];
 							from += p * m->stride_bytes[d];
 						}
-						char *to = shared_at(at ^ (at >> 7 & 7) << 4, rank);
+						char *to = shared_at(at ^ (at >> 7 & mask) << 4, rank);
 						if (inside)
 							memcpy(to, from, m->bytes);
 						else
@@ -119,17 +120,31 @@ inline u64 desc(unsigned addr)
 {
 	return (u64)((addr & 0x3ffff) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
+template <int COLUMNS> u64 desc_turned(unsigned addr, int group)
+{
+	return (u64)((addr & 0x3ffff) >> 4) | (u64)(group >> 4) << 16 | (u64)(COLUMNS * 16 >> 4) << 32 |
+		(u64)(COLUMNS == 64 ? 1 : 2) << 62;
+}
 /* Element (row, k) of the operand that a descriptor names. */
 template <class T> float wgmma_element(u64 desc, unsigned row, unsigned k)
 {
 	const unsigned at = (unsigned)(desc & 0x3fff) * 16 + row / 8 * 1024 + row % 8 * 128 + k * (unsigned)sizeof(T);
 	return to_float(*(const T *)shared_at(at ^ (at >> 7 & 7) << 4));
 }
+/* The same where rows lie along memory, in groups as long as the swizzle's lines. */
+template <class T> float wgmma_element_turned(u64 desc, unsigned row, unsigned k)
+{
+	const unsigned line = desc >> 62 == 1 ? 128 : 64, group = line / (unsigned)sizeof(T), mask = line / 16 - 1;
+	const unsigned step = (unsigned)(desc >> 16 & 0x3fff) * 16, eight = (unsigned)(desc >> 32 & 0x3fff) * 16;
+	const unsigned at = (unsigned)(desc & 0x3fff) * 16 + row / group * step + row % group * (unsigned)sizeof(T) +
+		k / 8 * eight + k % 8 * line;
+	return to_float(*(const T *)shared_at(at ^ (at >> 7 & mask) << 4));
+}
 
 inline void wgmma_begin() { host::wait_warp(); }
 inline void wgmma_commit() {}
 template <int N> void wgmma_wait() { host::wait_warp(); } /* what one lane lets go of all have read */
-template <int N> void wgmma_pin(float (&)[N]) {}
+template <class T, int N> void wgmma_pin(T (&)[N]) {}
 
 /* D (64, N): of each warp 16 rows, in fragments of 8 columns as ww/mma.cuh has them. */
 template <int N> struct wgmma {
@@ -144,25 +159,40 @@ template <int N> struct wgmma {
 	static void rs(float (&d)[N / 2], const unsigned (&a)[4], u64 b, int keep)
 	{
 		float av[2][16];
+		gather<__half>(av, a);
+		add<__half>(d, av, b, keep);
+	}
+	template <class T> static void rs_turned(float (&d)[N / 2], const unsigned (&a)[4], u64 b, T *)
+	{
+		float av[2][16];
+		gather<T>(av, a);
+		add<T, true>(d, av, b, 1);
+	}
+
+	/* This thread's two rows of A, of which every lane of its quad has a part. */
+	template <class T> static void gather(float (&to)[2][16], const unsigned (&a)[4])
+	{
 		for (unsigned k = 0; k < 16; k++)
 			for (unsigned h = 0; h < 2; h++) {
 				const unsigned from = threadIdx.x % 32 / 4 * 4 + k % 8 / 2;
 				const unsigned w = host_shuffle(a[k / 8 * 2 + h], from);
 				const unsigned short bits = (unsigned short)(w >> 16 * (k % 2));
-				__half v;
+				T v;
 				memcpy(&v, &bits, sizeof(v));
-				av[h][k] = to_float(v);
+				to[h][k] = to_float(v);
 			}
-		add<__half>(d, av, b, keep);
 	}
-
+	template <class T, bool TURNED> static float element(u64 b, unsigned row, unsigned k)
+	{
+		return TURNED ? wgmma_element_turned<T>(b, row, k) : wgmma_element<T>(b, row, k);
+	}
 	static unsigned row() { return threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4; }
-	template <class T> static void add(float (&d)[N / 2], const float (&a)[2][16], u64 b, int keep)
+	template <class T, bool TURNED = false> static void add(float (&d)[N / 2], const float (&a)[2][16], u64 b, int keep)
 	{
 		for (unsigned i = 0; i < N / 2; i++) {
 			float sum = keep ? d[i] : 0.f;
 			for (unsigned k = 0; k < 16; k++)
-				sum += a[i / 2 % 2][k] * wgmma_element<T>(b, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2, k);
+				sum += a[i / 2 % 2][k] * element<T, TURNED>(b, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2, k);
 			d[i] = sum;
 		}
 	}

@@ -698,6 +698,25 @@ static void test_attention(void **state)
 	json_decref(d);
 }
 
+/* Large heads of 16 bits are the warpgroups', read as they lie among a projection's columns; so are those of an odd
+ * width, which attention_mma would read element by element. */
+static void test_attention_of_halves(void **state)
+{
+	json_t *g = fixture("attention_halves.json"), *d = device();
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.plan_text, "ww_recipe_attention16(p"), 2);
+	assert_int_equal(count(r.plan_text, "ww_launch(p") + count(r.plan_text, "ww_scratch(p"), 0);
+	assert_int_equal(count(r.device_text, "attention16_shape<__half"), 1);
+	assert_int_equal(count(r.device_text, "attention16_shape<__nv_bfloat16"), 1);
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
 /* Channels-last, what only reductions to channels read is not turned. */
 static void test_statistics_follow_the_layout(void **state)
 {
@@ -1808,11 +1827,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_attention), cmocka_unit_test(test_statistics_follow_the_layout),
-		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_light_convolutions),
-		cmocka_unit_test(test_patches), cmocka_unit_test(test_group_norm_channels_last),
-		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),
-		cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
+		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_of_halves),
+		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions),
+		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
+		cmocka_unit_test(test_group_norm_channels_last), cmocka_unit_test(test_computed_sizes_have_names),
+		cmocka_unit_test(test_cpu_vectors), cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),
 		cmocka_unit_test(test_states_share_work), cmocka_unit_test(test_steps_are_one_text),
 		cmocka_unit_test(test_cpu_windows), cmocka_unit_test(test_wrapped_places),

@@ -15,7 +15,7 @@
 #ifndef WW_ATTENTION_CUH
 #define WW_ATTENTION_CUH
 
-#include <ww/attention_mma.cuh>
+#include <ww/attention16.cuh>
 #include <ww/split.cuh>
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include <ww/hopper.cuh>
@@ -63,16 +63,6 @@ template <int D> __device__ __forceinline__ void attention_produce(const ww_tens
 		for (int i = 0; i < A::kv / 32; i++)
 			tma_load3(v + i * D * 128, &tv, bars.v_full + 8 * s, (t * A::kv / 32 + i) * 64, 0, zk);
 	}
-}
-
-template <int N> __device__ __forceinline__ float attention_row_max(const float (&s)[N], int half)
-{
-	float m = -inf_();
-#pragma unroll
-	for (int j = 0; j < N / 4; j++)
-		m = fmaxf(m, fmaxf(s[j * 4 + half * 2], s[j * 4 + half * 2 + 1]));
-	m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
-	return fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
 }
 
 /* row: of this thread's first result; its second lies 8 below.  limit: columns that exist. */

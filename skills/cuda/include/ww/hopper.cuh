@@ -129,6 +129,15 @@ template <int N> __device__ __forceinline__ void regs_shrink()
 
 /* ---- wgmma ------------------------------------------------------------------------------------------------------- */
 
+/* A tile of V, whose rows of K lie one behind the other with their columns along memory: groups of COLUMNS (64 in the
+ * 128-byte swizzle, 32 in the 64-byte one), `group` bytes from one group to the next.  Adding COLUMNS * 2 moves on by
+ * 16 of K. */
+template <int COLUMNS> __device__ __forceinline__ u64 desc_turned(unsigned addr, int group)
+{
+	return (u64)((addr & 0x3ffff) >> 4) | (u64)(group >> 4) << 16 | (u64)(COLUMNS * 16 >> 4) << 32 |
+		(u64)(COLUMNS == 64 ? 1 : 2) << 62;
+}
+
 /* A K-major tile in the 128-byte swizzle: 1024 bytes between groups of eight rows. */
 __device__ __forceinline__ u64 desc(unsigned addr)
 {
@@ -149,11 +158,39 @@ template <int N> __device__ __forceinline__ void wgmma_pin(float (&d)[N])
 	for (int i = 0; i < N; i++)
 		asm volatile("" : "+f"(d[i])::"memory");
 }
+/* The same of an operand in registers. */
+template <int N> __device__ __forceinline__ void wgmma_pin(unsigned (&a)[N])
+{
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		asm volatile("" : "+r"(a[i])::"memory");
+}
 
 #define WW_F4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define WW_F16(d, i) WW_F4(d, i), WW_F4(d, i + 4), WW_F4(d, i + 8), WW_F4(d, i + 12)
 
 template <int N> struct wgmma;
+
+template <> struct wgmma<32> {
+	/* D (64, 32) += A (64, 16) of registers times B (16, 32) that lies as desc_turned() says. */
+	static __device__ __forceinline__ void rs_turned(float (&d)[16], const unsigned (&a)[4], u64 b, __half *)
+	{
+		asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+					 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+					 "{%16, %17, %18, %19}, %20, 1, 1, 1, 1;\n"
+			: WW_F16(d, 0)
+			: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+	}
+	/* The same on bfloat16. */
+	static __device__ __forceinline__ void rs_turned(float (&d)[16], const unsigned (&a)[4], u64 b, __nv_bfloat16 *)
+	{
+		asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+					 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+					 "{%16, %17, %18, %19}, %20, 1, 1, 1, 1;\n"
+			: WW_F16(d, 0)
+			: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+	}
+};
 
 template <> struct wgmma<64> {
 	/* D (64, 64) = A (64, 16) B^T (64, 16) + keep * D, both operands in shared memory. */
@@ -188,6 +225,26 @@ template <> struct wgmma<64> {
 			"{%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}"
 			: WW_F16(d, 0), WW_F16(d, 16)
 			: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep));
+	}
+	/* D (64, 64) += A (64, 16) of registers times B (16, 64) that lies as desc_turned() says. */
+	static __device__ __forceinline__ void rs_turned(float (&d)[32], const unsigned (&a)[4], u64 b, __half *)
+	{
+		asm volatile(
+			"wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+			"%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+			"{%32, %33, %34, %35}, %36, 1, 1, 1, 1;\n"
+			: WW_F16(d, 0), WW_F16(d, 16)
+			: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+	}
+	/* The same on bfloat16. */
+	static __device__ __forceinline__ void rs_turned(float (&d)[32], const unsigned (&a)[4], u64 b, __nv_bfloat16 *)
+	{
+		asm volatile(
+			"wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+			"%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+			"{%32, %33, %34, %35}, %36, 1, 1, 1, 1;\n"
+			: WW_F16(d, 0), WW_F16(d, 16)
+			: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 	}
 };
 
@@ -227,6 +284,28 @@ template <> struct wgmma<128> {
 			"{%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}"
 			: WW_F16(d, 0), WW_F16(d, 16), WW_F16(d, 32), WW_F16(d, 48)
 			: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep));
+	}
+	/* D (64, 128) += A (64, 16) of registers times B (16, 128) that lies as desc_turned() says. */
+	static __device__ __forceinline__ void rs_turned(float (&d)[64], const unsigned (&a)[4], u64 b, __half *)
+	{
+		asm volatile(
+			"wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+			"%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+			"%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+			"{%64, %65, %66, %67}, %68, 1, 1, 1, 1;\n"
+			: WW_F16(d, 0), WW_F16(d, 16), WW_F16(d, 32), WW_F16(d, 48)
+			: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+	}
+	/* The same on bfloat16. */
+	static __device__ __forceinline__ void rs_turned(float (&d)[64], const unsigned (&a)[4], u64 b, __nv_bfloat16 *)
+	{
+		asm volatile(
+			"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+			"%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+			"%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+			"{%64, %65, %66, %67}, %68, 1, 1, 1, 1;\n"
+			: WW_F16(d, 0), WW_F16(d, 16), WW_F16(d, 32), WW_F16(d, 48)
+			: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 	}
 };
 

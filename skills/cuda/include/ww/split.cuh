@@ -56,14 +56,14 @@ template <int N> __device__ __forceinline__ void split_store(__half *row, int k,
 	store(at + 32, lo);
 }
 
-/* Rows of 16-bit elements, K contiguous, copied to rows of `runs` times 16 bytes, zero behind K.  Grid (rows * runs /
- * 256 up, batch), block 256. */
-template <int UNUSED = 0> __global__ void __launch_bounds__(256)
-	pad_rows(const unsigned short *x, long long sb, long long sr, int rows, int k, int runs, unsigned short *out)
+/* Rows of 16-bit elements, K contiguous, copied to rows of `runs` times 16 bytes, zero behind K.  Batch item z starts
+ * at x + z / inner * sb + z % inner * si.  Grid (rows * runs / 256 up, batch), block 256. */
+template <int UNUSED = 0> __global__ void __launch_bounds__(256) pad_rows(const unsigned short *x, long long sb,
+	long long si, int inner, long long sr, int rows, int k, int runs, unsigned short *out)
 {
 	wait_for_last();
 	const int i = blockIdx.x * 256 + threadIdx.x, r = i / runs, c = i % runs * 8;
-	const unsigned short *src = x + blockIdx.y * sb + r * sr + c;
+	const unsigned short *src = x + (int)blockIdx.y / inner * sb + (int)blockIdx.y % inner * si + r * sr + c;
 	unsigned v[8];
 
 	if (r >= rows)
@@ -76,10 +76,10 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256)
 }
 
 /* The same of a 16-bit matrix whose rows are contiguous instead, element i of row r at x + i * sk + r: 64 rows by 64 of
- * K are turned in shared memory.  V elements are one load: sk, sb and the address are multiples of V.  Grid (rows / 64
- * up, runs / 8 up, batch), block 256. */
-template <int V> __global__ void __launch_bounds__(256)
-	turn_rows(const unsigned short *x, long long sb, long long sk, int rows, int k, int runs, unsigned short *out)
+ * K are turned in shared memory.  V elements are one load: sk, sb, si and the address are multiples of V.  Grid (rows /
+ * 64 up, runs / 8 up, batch), block 256. */
+template <int V> __global__ void __launch_bounds__(256) turn_rows(const unsigned short *x, long long sb, long long si,
+	int inner, long long sk, int rows, int k, int runs, unsigned short *out)
 {
 	wait_for_last();
 	constexpr int side = 64, row = side + 1; /* odd: neither the writes nor the reads meet in one bank */
@@ -90,7 +90,7 @@ template <int V> __global__ void __launch_bounds__(256)
 	const int r0 = blockIdx.x * side, k0 = blockIdx.y * side;
 	vector v[side * side / (256 * V)];
 
-	x += blockIdx.z * sb + (long long)k0 * sk + r0;
+	x += (int)blockIdx.z / inner * sb + (int)blockIdx.z % inner * si + (long long)k0 * sk + r0;
 #pragma unroll
 	for (int j = 0; j < side * side / (256 * V); j++) {
 		const int at = j * 256 + threadIdx.x, i = at / (side / V), r = at % (side / V) * V;

@@ -30,8 +30,8 @@ static struct val *by_products(struct pl *pl, struct gnode *n, struct val *q, st
 
 /* ---- Which template ---------------------------------------------------------------------------------------------- */
 
-enum form { TILES, MMA }; /* ww::attention, ww::attention_mma */
-enum { MASK = 3 };        /* the operand that maps scores (a mask, a bias): an expression of the functor */
+enum form { TILES, MMA, HALVES }; /* ww::attention, ww::attention_mma, ww::attention16 */
+enum { MASK = 3 };                /* the operand that maps scores (a mask, a bias): an expression of the functor */
 
 static int is_wide(int64_t d) { return d == 64 || d == 128; }
 
@@ -74,6 +74,16 @@ static double tiles_us(const struct ww_attention_size *s)
 
 	return 14 + bytes / 3e6 +
 		ceil(heads * rows / (double)s->sms) * (2 + 128 * tiles * w * (s->causal ? .6 : 1) / 850e3);
+}
+
+/* Can ww::attention16 compute it? */
+static int has_halves(const struct pl *pl, const struct ww_attention_size *s)
+{
+	const struct ww_attention16_tile tile = ww_attention16_choose(s);
+
+	return pl->dev.cc == 90 && s->bytes == 2 && s->batch <= 65535 && s->width <= 256 && s->width_v <= 256 &&
+		!(s->masked && (s->width > 128 || s->width_v > 128)) &&
+		ww_attention16_bytes(s, tile.groups, tile.keys) <= pl->dev.shared_per_block_bytes;
 }
 
 /* Estimated microseconds of two products and a softmax, which write and read the scores. */
@@ -226,8 +236,10 @@ static int pays(const struct pl *pl, const struct val *q, const struct val *k, c
 {
 	struct ww_attention_size at = size_of(pl, q, k, v, has_mask, causal, group);
 	struct ww_attention_tile tile = ww_attention_choose(&at);
+	const double us = products_us(&at);
 
-	return tile.us < products_us(&at) && ww_attention_mma_bytes(&at, &tile, 0, 0, 0) <= pl->dev.shared_per_block_bytes;
+	return (tile.us < us && ww_attention_mma_bytes(&at, &tile, 0, 0, 0) <= pl->dev.shared_per_block_bytes) ||
+		(has_halves(pl, &at) && ww_attention16_choose(&at).us + 6 < us);
 }
 
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
@@ -365,36 +377,101 @@ static int fits(struct pl *pl, const struct anchor *s, int which, const struct o
 
 /* ---- Schedule ---------------------------------------------------------------------------------------------------- */
 
+/* What the kernel computes, of the operands as they lie. */
+static struct ww_attention_size size_of_kernel(const struct pl *pl, const struct anchor *s)
+{
+	const struct operand *q = &s->in[0], *v = &s->in[2];
+	const int r = s->out->rank;
+	int64_t heads = 1;
+
+	for (int d = 0; d < r - 2; d++)
+		heads *= ix_num(s->out->size[d]);
+	return (struct ww_attention_size){ .batch = heads,
+		.group = s->attn.group,
+		.t_q = ix_num(s->out->size[r - 2]),
+		.t_k = ix_num(s->in[1].size[r - 2]),
+		.width = ix_num(q->size[r - 1]),
+		.width_v = ix_num(v->size[r - 1]),
+		.bytes = pl_itemsize(q->val->dt),
+		.causal = s->attn.causal,
+		.masked = s->n_in > MASK,
+		.sms = pl->dev.sm_count ? pl->dev.sm_count : 132 };
+}
+
+/* Is o contiguous along an axis, with all other terms multiples of n elements? */
+static int is_multiple(const struct operand *o, int n, int along)
+{
+	int fits = ix_num(o->offset) % n == 0 && ix_is(o->stride[along], 1);
+
+	for (int d = 0; d < o->rank; d++)
+		fits &= d == along || ix_is(o->size[d], 1) || ix_num(o->stride[d]) % n == 0;
+	return fits;
+}
+
+/* Do tensor copies read o as it lies? */
+static int is_copied_as_it_lies(const struct operand *o)
+{
+	int fits = is_multiple(o, 8, o->rank - 1);
+
+	for (int d = 0; d < o->rank - 1; d++)
+		fits &= ix_is(o->size[d], 1) || ix_num(o->stride[d]) > 0;
+	return fits;
+}
+
+/* Estimated microseconds of ww::attention16 with the copies of operands that it cannot read as they lie. */
+static double halves_us(const struct anchor *s, const struct ww_attention_size *at)
+{
+	double us = ww_attention16_choose(at).us;
+
+	for (int i = 0; i < MASK; i++) {
+		const struct operand *o = &s->in[i];
+		const long long rows = i ? at->batch / at->group * at->t_k : at->batch * at->t_q;
+
+		if (!is_copied_as_it_lies(o))
+			us += 2 + (double)(rows * ix_num(o->size[o->rank - 1])) * 4 / 3e6;
+	}
+	return us;
+}
+
+/* The same of ww::attention_mma.  Elements of 16 bits that are not aligned to 4 bytes are no asynchronous copies: a
+ * thread loads four and waits for them, some 600 clocks (485 us in place of 30 for heads of 67 columns). */
+static double mma_us(const struct anchor *s, const struct ww_attention_size *at)
+{
+	const struct ww_attention_tile t = ww_attention_choose(at);
+	const long long rows = 16 * t.warps * t.mt, blocks = (at->t_q + rows - 1) / rows * at->batch;
+	const double waves = ceil((double)blocks / (double)(at->sms * t.blocks));
+	const double keys = ceil((double)at->t_k / t.keys) * t.keys * (at->causal ? .5 : 1);
+	double us = t.us;
+
+	for (int i = 1; i < MASK && at->bytes == 2; i++) {
+		const struct operand *o = &s->in[i];
+		const int r = o->rank;
+
+		if (!is_multiple(o, 2, r - 1) && !is_multiple(o, 2, r - 2))
+			us += waves * keys * (double)ix_num(o->size[r - 1]) / (32 * t.warps) * 600 / 4 / 1755;
+	}
+	return us;
+}
+
 /* The form that is estimated to be the fastest at the traced sizes. */
 static enum form best_form(struct pl *pl, const struct kern *k)
 {
 	const struct anchor *s = k->anchor;
 	const struct knobs *kn = pl_knobs(pl, k->id);
-	struct val like = { 0 };
-	struct ww_attention_size at;
-	int tiles = s->attn.tiles;
+	const struct ww_attention_size at = size_of_kernel(pl, s);
+	int tiles = s->attn.tiles && pl->dev.cc == 90;
 
 	if (!has_mma(pl))
 		return TILES;
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < MASK; i++)
 		tiles &= is_along_width(pl, &s->in[i]);
-	if (!tiles || pl->dev.cc != 90)
+	if (!tiles && !has_halves(pl, &at))
 		return MMA;
 	if (kn->attn.form)
-		return kn->attn.form == 1 ? MMA : TILES;
-	like = *s->out;
-	like.size[3] = s->in[0].size[3];
-	like.dt = WW_F32;
-	at = (struct ww_attention_size){ .batch = ix_num(like.size[0]) * ix_num(like.size[1]),
-		.group = 1,
-		.t_q = ix_num(like.size[2]),
-		.t_k = ix_num(s->in[1].size[2]),
-		.width = ix_num(like.size[3]),
-		.width_v = ix_num(like.size[3]),
-		.bytes = 4,
-		.causal = s->attn.causal,
-		.sms = pl->dev.sm_count ? pl->dev.sm_count : 132 };
-	return tiles_us(&at) < ww_attention_choose(&at).us ? TILES : MMA;
+		return kn->attn.form == 1 ? MMA : tiles ? TILES : HALVES;
+	if (tiles)
+		return tiles_us(&at) < ww_attention_choose(&at).us ? TILES : MMA;
+	return halves_us(s, &at) < mma_us(s, &at) ? HALVES : MMA;
 }
 
 static void build(struct pl *pl, struct kern *k)
@@ -413,7 +490,7 @@ static void build(struct pl *pl, struct kern *k)
 		l->load = pl_load_body_of(pl, k, MASK, "col", idx);
 	}
 	l->lane = pl_lane_of(pl, k, r - 1);
-	l->width = l->form == MMA && ix_num(s->out->size[r - 1]) % 2 ? 1 : 2;
+	l->width = l->form != TILES && ix_num(s->out->size[r - 1]) % 2 ? 1 : 2;
 	l->store = pl_store_body(pl, k, "col");
 }
 
@@ -452,7 +529,8 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 }
 
 static const struct knob_row cuda_knobs[] = { { KNOB(attn.form), "template", { 1, 2 } },
-	{ KNOB(attn.warps), "warps", { 4, 2, 1 } }, { KNOB(attn.keys), "keys", { 32, 64 } }, { 0 } };
+	{ KNOB(attn.warps), "warps", { 4, 2, 1 } }, { KNOB(attn.keys), "keys", { 32, 64 } },
+	{ KNOB(attn.groups), "groups", { 2, 1 } }, { 0 } };
 
 /* The statements that name the result's axes. */
 static const char *axes_of(struct pl *pl, const struct kern *k)
@@ -489,17 +567,13 @@ static const char *stride(struct pl *pl, const struct operand *o, int d)
 	return d < 0 ? "0" : ix_text(pl, o->stride[d]);
 }
 
-static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
+/* The fields that say where the operands lie, and how long they are. */
+static const char *sizes_text(struct pl *pl, const struct anchor *sp)
 {
-	const struct anchor *sp = k->anchor;
-	const char *type = pl_ctype(sp->in[0].val->dt, pl->target), *heads = "";
-	const struct knobs *kn = pl_knobs(pl, k->id);
-	const char *tile = kn->attn.warps || kn->attn.keys
-		? pl_fmt(pl, ", .warps = %d, .keys = %d", kn->attn.warps, kn->attn.keys)
-		: "";
+	const char *heads = "";
 	int r = sp->out->rank;
 
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < MASK; i++) {
 		const struct operand *o = &sp->in[i];
 
 		heads = pl_fmt(pl,
@@ -508,6 +582,32 @@ static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
 			heads, "qkv"[i], pl_plan_buf(pl, o->buf), pl_bytes(pl, o), stride(pl, o, 0), stride(pl, o, r - 3 ? 1 : -1),
 			stride(pl, o, r - 2), stride(pl, o, r - 1));
 	}
+	return pl_fmt(pl,
+		"%s\t\t.b = %s, .h = %s, .group = %d, .t_q = %s, .t_k = %s, .width = %s, .width_v = %s, .causal = %d, "
+		".masked = %d,\n\t\t.scale = %.17g",
+		heads, ix_text(pl, sp->out->size[0]), r == 3 ? "1" : ix_text(pl, sp->out->size[1]), sp->attn.group,
+		ix_text(pl, sp->out->size[r - 2]), ix_text(pl, sp->in[1].size[r - 2]), ix_text(pl, sp->in[0].size[r - 1]),
+		ix_text(pl, sp->out->size[r - 1]), sp->attn.causal, sp->n_in <= MASK ? 0 : pl_widest(sp->in[1].size[r - 2], 2),
+		sp->attn.scale);
+}
+
+/* The recipe's call; `recipe` is also the name of its struct, `tile` of fields that the search chooses. */
+static void print_launch(struct pl *pl, struct kern *k, const char *recipe, const char *tile)
+{
+	const struct anchor *sp = k->anchor;
+
+	k->launch = pl_named(pl, k, "\tww_recipe_%s(p, &(struct ww_%s){ .kernel = \"@\", .dtype = %s,\n%s%s });\n%s",
+		recipe, recipe, pl_dtype_name(sp->in[0].val->dt), sizes_text(pl, sp), tile, pl_plan_args(pl, k, "\t"));
+}
+
+static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const char *type = pl_ctype(k->anchor->in[0].val->dt, pl->target);
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	const char *tile = kn->attn.warps || kn->attn.keys
+		? pl_fmt(pl, ", .warps = %d, .keys = %d", kn->attn.warps, kn->attn.keys)
+		: "";
+
 	ww_str_adds(s,
 		pl_named(pl, k,
 			"typedef ww::attention_mma_shape<%s, @_W, @_WV, @_WARPS, @_MT, @_KEYS, @_STAGES, @_QR, @_KR, @_VR, @_QV, "
@@ -524,15 +624,23 @@ static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
 			"attention_mma<@_s, @_CAUSAL, @_MASKED, @_N, @_M, %s>({ q, qb, qh, ql, 1 }, { k, kb, kh, kl, group },\n"
 			"\t\t{ v, vb, vh, vl, group }, heads, t_q, t_k, width, width_v, scale",
 			type));
-	k->launch = pl_named(pl, k,
-		"\tww_recipe_attention_mma(p, &(struct ww_attention_mma){ .kernel = \"@\", .dtype = %s,\n"
-		"%s\t\t.b = %s, .h = %s, .group = %d, .t_q = %s, .t_k = %s, .width = %s, .width_v = %s, .causal = %d, "
-		".masked = %d,\n\t\t.scale = %.17g%s });\n%s",
-		pl_dtype_name(sp->in[0].val->dt), heads, ix_text(pl, sp->out->size[0]),
-		r == 3 ? "1" : ix_text(pl, sp->out->size[1]), sp->attn.group, ix_text(pl, sp->out->size[r - 2]),
-		ix_text(pl, sp->in[1].size[r - 2]), ix_text(pl, sp->in[0].size[r - 1]), ix_text(pl, sp->out->size[r - 1]),
-		sp->attn.causal, sp->n_in <= MASK ? 0 : pl_widest(sp->in[1].size[r - 2], 2), sp->attn.scale, tile,
-		pl_plan_args(pl, k, "\t"));
+	print_launch(pl, k, "attention_mma", tile);
+}
+
+static const char maps[] = "const __grid_constant__ ww_tensor_map tq, const __grid_constant__ ww_tensor_map tk,\n"
+						   "\t\tconst __grid_constant__ ww_tensor_map tv, ";
+
+static void print_halves(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct knobs *kn = pl_knobs(pl, k->id);
+
+	ww_str_adds(s,
+		pl_named(pl, k, "typedef ww::attention16_shape<%s, @_W, @_WV, @_GROUPS, @_KEYS> @_s;\n",
+			pl_ctype(k->anchor->in[0].val->dt, pl->target)));
+	pl_cuda_kernel(pl, k, s, "@_s::threads, @_BLOCKS",
+		pl_fmt(pl, "%sint group, int heads, int t_q, int t_k, int width_v, float scale", maps),
+		"attention16<@_s, @_CAUSAL, @_MASKED, @_N, @_M>(tq, tk, tv, group, heads, t_q, t_k, width_v, scale");
+	print_launch(pl, k, "attention16", kn->attn.groups ? pl_fmt(pl, ", .groups = %d", kn->attn.groups) : "");
 }
 
 static void print_tiles(struct pl *pl, struct kern *k, struct ww_str *s)
@@ -549,9 +657,7 @@ static void print_tiles(struct pl *pl, struct kern *k, struct ww_str *s)
 			ix_text(pl, o->stride[2]));
 	}
 	pl_cuda_kernel(pl, k, s, "384, 1",
-		"const __grid_constant__ ww_tensor_map tq, const __grid_constant__ ww_tensor_map tk,\n"
-		"\t\tconst __grid_constant__ ww_tensor_map tv, const unsigned *amax, float scale, int b, int h, int h_kv, "
-		"int t_q, int t_k",
+		pl_fmt(pl, "%sconst unsigned *amax, float scale, int b, int h, int h_kv, int t_q, int t_k", maps),
 		"attention<@_D, @_CAUSAL>(tq, tk, tv, amax, scale, b, h, h_kv, t_q, t_k");
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_attention(p, &(struct ww_attention){ .kernel = \"@\",\n"
@@ -564,10 +670,11 @@ static void print_tiles(struct pl *pl, struct kern *k, struct ww_str *s)
 static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	print_functor(pl, k, s);
-	if (k->loop->form == MMA)
-		print_mma(pl, k, s);
-	else
-		print_tiles(pl, k, s);
+	switch (k->loop->form) {
+	case MMA: print_mma(pl, k, s); break;
+	case HALVES: print_halves(pl, k, s); break;
+	default: print_tiles(pl, k, s);
+	}
 }
 
 const struct anchor_ops pl_attention_ops = { .header = "attention",

@@ -233,4 +233,121 @@ static void ww_recipe_attention_mma(struct ww_plan *p, const struct ww_attention
 		p, (float)((a->scale != 0.0 ? a->scale : ww_attention_rsqrt((double)a->width)) * 1.44269504088896340736));
 }
 
+/* Attention of half or bfloat16 by <ww/attention16.cuh>. */
+struct ww_attention16 {
+	const char *kernel;
+	int dtype; /* WW_F16, WW_BF16 */
+	struct ww_attention_rows q, k, v;
+	long long b, h, group; /* heads that share one of k and v; 0 counts as 1 */
+	long long t_q, t_k, width, width_v;
+	int causal, masked; /* as in ww_attention_mma */
+	double scale;       /* 0: 1 / sqrt(width) */
+	int groups, keys;   /* 0: chosen here */
+};
+
+/* Can tensor copies read it: heads along their width, all terms multiples of 16 bytes? */
+static int ww_attention16_reads(const struct ww_attention_rows *o, long long b, long long h)
+{
+	const long long terms = o->offset_bytes / 2 | o->stride_t | (b > 1 ? o->stride_b : 0) | (h > 1 ? o->stride_h : 0);
+
+	return o->stride_i == 1 && terms % 8 == 0 && (o->stride_b > 0 || b == 1) && (o->stride_h > 0 || h == 1);
+}
+
+/* The operand itself, or launch a copy that tensor copies can read. */
+static struct ww_attention_rows ww_attention16_operand(
+	struct ww_plan *p, const struct ww_attention_rows *o, long long b, long long h, long long t, long long width)
+{
+	const struct ww_matrix of = { .buf = o->buf,
+		.offset_bytes = o->offset_bytes,
+		.rows = t,
+		.k = width,
+		.batch = b * h,
+		.row_stride = o->stride_t,
+		.k_stride = o->stride_i,
+		.batch_stride = o->stride_b };
+	struct ww_matrix copy;
+
+	if (ww_attention16_reads(o, b, h))
+		return *o;
+	copy = ww_recipe_pad_items(p, &of, h, o->stride_h);
+	return (struct ww_attention_rows){ .buf = copy.buf,
+		.stride_b = h * copy.batch_stride,
+		.stride_h = copy.batch_stride,
+		.stride_t = copy.row_stride,
+		.stride_i = 1 };
+}
+
+/* A tensor map with boxes of `columns` (a line of the swizzle) by `rows`. */
+static void ww_arg_attention16(struct ww_plan *p, const struct ww_attention_rows *o, int dtype, long long b,
+	long long h, long long t, long long width, int columns, int rows)
+{
+	const long long line = 2 * o->stride_t;
+
+	ww_arg_tmap(p,
+		&(struct ww_tmap){ .buf = o->buf,
+			.offset_bytes = o->offset_bytes,
+			.dtype = dtype,
+			.rank = 4,
+			.size = { width, t, h, b },
+			.stride_bytes = { 0, line, h > 1 ? 2 * o->stride_h : line, b > 1 ? 2 * o->stride_b : line },
+			.box = { columns, rows, 1, 1 },
+			.elem_stride = { 1, 1, 1, 1 },
+			.swizzle = columns == 64 ? WW_SWIZZLE_128B : WW_SWIZZLE_64B,
+			.fill = WW_FILL_ZERO });
+}
+
+/* Leading arguments: tensor maps tq, tk, tv; int group, heads, t_q, t_k, width_v; float scale (of log2). */
+static void ww_recipe_attention16(struct ww_plan *p, const struct ww_attention16 *a)
+{
+	const long long group = a->group ? a->group : 1;
+	const struct ww_attention_size s = { .batch = a->b * a->h,
+		.group = group,
+		.t_q = a->t_q,
+		.t_k = a->t_k,
+		.width = a->width,
+		.width_v = a->width_v,
+		.bytes = 2,
+		.causal = a->causal,
+		.masked = a->masked,
+		.sms = ww_device(p)->sm_count };
+	struct ww_attention16_tile t = ww_attention16_choose(&s);
+	struct ww_attention_rows q, k, v;
+	long long blocks;
+
+	t.groups = a->groups ? a->groups : t.groups;
+	t.keys = a->keys ? a->keys : t.keys;
+	blocks = ww_cdiv(a->t_q, 64 * t.groups) * s.batch;
+	if (a->width > 256 || a->width_v > 256 || a->t_k < 1 || blocks > 0x7fffffff || a->h % group || a->scale < 0) {
+		ww_fail(p, "attention16: heads are at most 256 wide, h is a multiple of group, and the scale is not negative");
+		return;
+	}
+	if (ww_device(p)->cc != 90)
+		ww_fail(p, "this kernel needs compute capability 9.0");
+	q = ww_attention16_operand(p, &a->q, a->b, a->h, a->t_q, a->width);
+	k = ww_attention16_operand(p, &a->k, a->b, a->h / group, a->t_k, a->width);
+	v = ww_attention16_operand(p, &a->v, a->b, a->h / group, a->t_k, a->width_v);
+	ww_tunable(p, a->kernel, "W", ww_attention_up(a->width, 16));
+	ww_tunable(p, a->kernel, "WV", ww_attention_up(a->width_v, 32));
+	ww_tunable(p, a->kernel, "GROUPS", t.groups);
+	ww_tunable(p, a->kernel, "KEYS", t.keys);
+	ww_tunable(p, a->kernel, "BLOCKS", t.groups == 1 ? 2 : 1);
+	ww_tunable(p, a->kernel, "CAUSAL", a->causal != 0);
+	ww_tunable(p, a->kernel, "N", a->width_v % 2 ? 1 : 2);
+	ww_tunable(p, a->kernel, "M", a->masked == 2 && a->t_k % 2 == 0 ? 2 : 1);
+	ww_tunable(p, a->kernel, "MASKED", a->masked != 0);
+	ww_launch(p, a->kernel, blocks, 1, 1, 128 + 128 * t.groups, 1, 1);
+	ww_shared(p, ww_attention16_bytes(&s, t.groups, t.keys));
+	ww_arg_attention16(p, &q, a->dtype, a->b, a->h, a->t_q, a->width, 64, 64 * t.groups);
+	ww_arg_attention16(p, &k, a->dtype, a->b, a->h / group, a->t_k, a->width, 64, t.keys);
+	ww_arg_attention16(p, &v, a->dtype, a->b, a->h / group, a->t_k, a->width_v,
+		ww_attention_up(a->width_v, 32) % 64 ? 32 : 64, t.keys);
+	ww_arg_i32(p, (int)group);
+	ww_arg_i32(p, (int)a->h);
+	ww_arg_i32(p, (int)a->t_q);
+	ww_arg_i32(p, (int)a->t_k);
+	ww_arg_i32(p, (int)a->width_v);
+	ww_arg_f32(
+		p, (float)((a->scale != 0.0 ? a->scale : ww_attention_rsqrt((double)a->width)) * 1.44269504088896340736));
+}
+
 #endif

@@ -1,6 +1,6 @@
-/* recipe/attention_tile.h - estimates the time of attention_mma with each tile, and chooses the best one.  Plans choose
- * the tile by it; the planner chooses between this kernel, that of attention.cuh, and products with a softmax between
- * them.
+/* recipe/attention_tile.h - estimates the times of attention_mma and attention16 with each tile, and chooses the best
+ * ones.  Plans choose the tile by it; the planner chooses between these kernels, that of attention.cuh, and products
+ * with a softmax between them.
  *
  * Not fitted to measurements yet: it counts the instructions of each kind that an SM of an H200 issues
  * (bench/results/attention.md says how far it can be trusted).  Only the order of tiles matters. */
@@ -113,6 +113,59 @@ static struct ww_attention_tile ww_attention_choose(const struct ww_attention_si
 				if (!best.warps || now.us < .98 * best.us)
 					best = now;
 			}
+	return best;
+}
+
+/* attention16: a block has 64 * groups rows. */
+struct ww_attention16_tile {
+	int groups, keys;
+	double us;
+};
+
+/* Dynamic shared memory: that of attention16_shape, its barriers, and room to align it. */
+static long long ww_attention16_bytes(const struct ww_attention_size *s, int groups, int keys)
+{
+	const long long parts = ww_attention_up(s->width, 64) / 64, v = ww_attention_up(s->width_v, 32);
+
+	return parts * 64 * groups * 128 + 2 * (parts * keys * 128 + 2 * keys * v) + 9 * 8 + 1024;
+}
+
+/* A block of two groups has an SM's registers, and two of one group share them.  Products take half a clock for a
+ * column of 64 rows and 16 of k.  Of what is not the longest half is hidden (cuDNN's kernel at 512 keys of 128 columns:
+ * 98 us, and 102 estimated, for piece-18047-33). */
+static double ww_attention16_us(const struct ww_attention_size *s, int groups, int keys)
+{
+	const long long rows = 64 * groups, blocks = ww_attention_up(s->t_q, rows) / rows * s->batch;
+	const long long sms = s->sms > 0 ? s->sms : 1, on_one = (blocks + sms - 1) / sms;
+	const long long room = groups == 1 && 2 * (ww_attention16_bytes(s, groups, keys) + 1024) <= 233472 ? 2 : 1;
+	const long long wave = on_one < room ? on_one : room;
+	const double w = (double)(ww_attention_up(s->width, 16) + ww_attention_up(s->width_v, 32));
+	const double scores = (double)(rows * keys), products = 2 * scores * w / 4096, powers = scores / 16;
+	const double other = (scores * (s->masked ? 10 : 6) + (double)(rows * s->width_v)) / 128;
+	const double most = ww_attention_most(products, powers), all = products + powers + other;
+	const double part = s->causal ? .5 + .5 * (double)rows / (double)s->t_q : 1;
+	const double tiles = ww_attention_most(1, (double)(ww_attention_up(s->t_k, keys) / keys) * (part < 1 ? part : 1));
+	const double tile = ww_attention_most((double)wave * (most + .5 * (all - most)), all / groups + 400);
+	const double clocks = (double)on_one / (double)wave * (tiles * tile + 2500);
+	const double heads = (double)s->batch, kept = heads / (double)(s->group > 0 ? s->group : 1);
+	const double memory = 2 * (heads * (double)s->t_q * w + kept * (double)s->t_k * w) / 4.2e6;
+	const double cache = (double)blocks * tiles * keys * w * 2 / 5.5e6;
+
+	return 2 + ww_attention_most(clocks / 1755, ww_attention_most(memory, cache));
+}
+
+static struct ww_attention16_tile ww_attention16_choose(const struct ww_attention_size *s)
+{
+	const int wide = s->masked || s->width > 128 || s->width_v > 128; /* no registers for 128 keys */
+	struct ww_attention16_tile best = { 0 };
+
+	for (int groups = 2; groups; groups--)
+		for (int keys = wide ? 64 : 128; keys >= 64; keys /= 2) {
+			const double us = ww_attention16_us(s, groups, keys);
+
+			if (!best.groups || us < .98 * best.us)
+				best = (struct ww_attention16_tile){ groups, keys, us };
+		}
 	return best;
 }
 

@@ -74,9 +74,11 @@ static struct ww_operand ww_recipe_split(struct ww_plan *p, const struct ww_matr
 	return o;
 }
 
-/* Launch the copy of a 16-bit matrix to rows along k of a multiple of 16 bytes, for gemm16.  One of its strides must be
- * 1; row_stride 1 (a (K, N) matrix used as B) is turned. */
-static struct ww_matrix ww_recipe_pad(struct ww_plan *p, const struct ww_matrix *m)
+/* Launch the copy of 16-bit matrices to rows along k of a multiple of 16 bytes, for tensor copies.  Item z of the batch
+ * is at z / inner * batch_stride + z % inner * inner_stride.  One of row_stride and k_stride must be 1; row_stride 1 (a
+ * (K, N) matrix used as B) is turned. */
+static struct ww_matrix ww_recipe_pad_items(
+	struct ww_plan *p, const struct ww_matrix *m, long long inner, long long inner_stride)
 {
 	const long long kp = ww_cdiv(m->k, 8) * 8, batch = m->batch ? m->batch : 1;
 	const int turned = m->k_stride != 1;
@@ -92,7 +94,7 @@ static struct ww_matrix ww_recipe_pad(struct ww_plan *p, const struct ww_matrix 
 		return o;
 	}
 	if (turned) {
-		const long long terms = m->offset_bytes / 2 | m->batch_stride | m->k_stride;
+		const long long terms = m->offset_bytes / 2 | m->batch_stride | inner_stride | m->k_stride;
 		int v = 8;
 
 		while (v > 1 && terms % v)
@@ -103,12 +105,20 @@ static struct ww_matrix ww_recipe_pad(struct ww_plan *p, const struct ww_matrix 
 	}
 	ww_arg_buf(p, m->buf, m->offset_bytes);
 	ww_arg_i64(p, m->batch_stride);
+	ww_arg_i64(p, inner_stride);
+	ww_arg_i32(p, (int)inner);
 	ww_arg_i64(p, turned ? m->k_stride : m->row_stride);
 	ww_arg_i32(p, (int)m->rows);
 	ww_arg_i32(p, (int)m->k);
 	ww_arg_i32(p, (int)(kp / 8));
 	ww_arg_buf(p, o.buf, 0);
 	return o;
+}
+
+/* The same of a batch with one stride, for gemm16. */
+static struct ww_matrix ww_recipe_pad(struct ww_plan *p, const struct ww_matrix *m)
+{
+	return ww_recipe_pad_items(p, m, 1, 0);
 }
 
 /* A K-major 16-bit matrix as a tensor map with boxes of 64 of K by `box` rows. */

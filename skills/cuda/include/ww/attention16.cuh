@@ -1,0 +1,398 @@
+/* attention16.cuh - softmax(f(scale * Q K^T)) V of half or bfloat16 by warpgroups' products (sm_90a): scores and sums
+ * in fp32, weights rounded to the operands' type before they multiply V.  Any lengths; heads up to 256 wide.
+ *
+ * A block has 64 rows of Q for each of its consumer warpgroups (1 or 2); a producer warpgroup copies tiles of K and V,
+ * two of each at a time.  Q K^T of a tile is issued ahead of the product with the previous tile's V, so that the tensor
+ * cores have work while the softmax is taken.  V is read as it lies, with its columns along memory: no operand is
+ * turned.  The order of all sums is fixed.
+ *
+ * Widths are padded with zeros by the copies: W, of Q and K, to a multiple of 16; WV, of V, to one of 32, in groups of
+ * 64 columns, or of 32 where 64 does not divide WV.
+ *
+ * The functor is that of attention_mma.cuh: store(), and with MASKED ask() and score(). */
+#ifndef WW_ATTENTION16_CUH
+#define WW_ATTENTION16_CUH
+
+#include <ww/attention_mma.cuh>
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#include <ww/hopper.cuh>
+
+namespace ww
+{
+
+template <class T, int W, int WV, int GROUPS, int KEYS> struct attention16_shape {
+	typedef T type;
+	enum : int { rows = 64 * GROUPS, keys = KEYS, width = W, width_v = WV, threads = 128 + 128 * GROUPS, stages = 2 };
+	enum : int { parts = (W + 63) / 64, part_v = WV % 64 ? 32 : 64, parts_v = WV / part_v };
+	enum : int { q_bytes = parts * rows * 128, k_bytes = parts * KEYS * 128, v_bytes = 2 * KEYS * WV };
+	enum : int { bytes = q_bytes + stages * (k_bytes + v_bytes) };
+	enum : int { shrunk = GROUPS == 1 ? 24 : 40, grown = 232 }; /* registers of producer and consumers */
+};
+
+/* Full and empty barriers of Q, K and V, and where the tiles lie. */
+template <class S> struct attention16_tiles {
+	unsigned q, bars;
+
+	__device__ __forceinline__ unsigned k(int t) const { return q + S::q_bytes + t % S::stages * S::k_bytes; }
+	__device__ __forceinline__ unsigned v(int t) const
+	{
+		return q + S::q_bytes + S::stages * S::k_bytes + t % S::stages * S::v_bytes;
+	}
+	__device__ __forceinline__ unsigned q_full() const { return bars; }
+	__device__ __forceinline__ unsigned k_full(int t) const { return bar(0, t); }
+	__device__ __forceinline__ unsigned k_empty(int t) const { return bar(1, t); }
+	__device__ __forceinline__ unsigned v_full(int t) const { return bar(2, t); }
+	__device__ __forceinline__ unsigned v_empty(int t) const { return bar(3, t); }
+	__device__ __forceinline__ unsigned bar(int which, int t) const
+	{
+		return bars + 8 + 8 * (which * S::stages + t % S::stages);
+	}
+	static __device__ __forceinline__ unsigned parity(int t) { return t / S::stages & 1; }
+
+	__device__ __forceinline__ void start() const
+	{
+		bar_init(q_full(), 1);
+		for (int t = 0; t < S::stages; t++) {
+			bar_init(k_full(t), 1);
+			bar_init(v_full(t), 1);
+			bar_init(k_empty(t), S::rows / 16);
+			bar_init(v_empty(t), S::rows / 16);
+		}
+		bar_init_fence();
+	}
+};
+
+/* One head's copies, by one thread. */
+template <class S> __device__ __forceinline__ void attention16_produce(const ww_tensor_map &tq, const ww_tensor_map &tk,
+	const ww_tensor_map &tv, attention16_tiles<S> at, int q0, int tiles, int b, int h, int h_kv)
+{
+	bar_expect(at.q_full(), S::q_bytes);
+	for (int i = 0; i < S::parts; i++)
+		tma_load4(at.q + i * S::rows * 128, &tq, at.q_full(), i * 64, q0, h, b);
+	for (int t = 0; t < tiles; t++) {
+		bar_wait(at.k_empty(t), at.parity(t) ^ 1);
+		bar_expect(at.k_full(t), S::k_bytes);
+		for (int i = 0; i < S::parts; i++)
+			tma_load4(at.k(t) + i * S::keys * 128, &tk, at.k_full(t), i * 64, t * S::keys, h_kv, b);
+		bar_wait(at.v_empty(t), at.parity(t) ^ 1);
+		bar_expect(at.v_full(t), S::v_bytes);
+		for (int i = 0; i < S::parts_v; i++)
+			tma_load4(at.v(t) + i * S::keys * S::part_v * 2, &tv, at.v_full(t), i * S::part_v, t * S::keys, h_kv, b);
+	}
+}
+
+/* The largest of a row's scores in a warpgroup's fragments; half: of this thread's second row, 8 below the first. */
+template <int N> __device__ __forceinline__ float attention_row_max(const float (&s)[N], int half)
+{
+	float m = -inf_();
+#pragma unroll
+	for (int j = 0; j < N / 4; j++)
+		m = fmaxf(m, fmaxf(s[j * 4 + half * 2], s[j * 4 + half * 2 + 1]));
+	m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
+	return fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
+}
+
+/* A warpgroup's 64 rows: element i of s is score (row() + i % 4 / 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2) of a tile,
+ * that of o the same of the results; w: weights as an operand of the next product. */
+template <class S> struct attention16_rows {
+	typedef typename S::type T;
+	float o[S::width_v / 2], s[S::keys / 2], top[2], rest[2], sum[2];
+	unsigned w[S::keys / 16][4];
+
+	__device__ __forceinline__ void start()
+	{
+#pragma unroll
+		for (int i = 0; i < S::width_v / 2; i++)
+			o[i] = 0.f;
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+			top[h] = -inf_();
+			rest[h] = sum[h] = 0.f;
+		}
+	}
+
+	/* Issue s = Q K^T of a tile. */
+	__device__ __forceinline__ void scores(unsigned tile_q, unsigned tile_k)
+	{
+		const u64 q = desc(tile_q), k = desc(tile_k);
+
+		wgmma_pin(s);
+		wgmma_begin();
+#pragma unroll
+		for (int i = 0; i < S::width / 16; i++)
+			wgmma<S::keys>::ss(
+				s, q + i / 4 * (S::rows * 8) + i % 4 * 2, k + i / 4 * (S::keys * 8) + i % 4 * 2, i != 0, (T *)0);
+		wgmma_commit();
+	}
+
+	/* Issue o += weights V of N columns from FROM on, then of those behind them. */
+	template <int FROM> __device__ __forceinline__ void columns(unsigned tile_v)
+	{
+		constexpr int left = S::width_v - FROM, n = left >= 128 ? 128 : left >= 64 ? 64 : 32, part = S::part_v;
+		float (&to)[n / 2] = *(float (*)[n / 2])(o + FROM / 2);
+		const u64 v = desc_turned<part>(tile_v + FROM / part * (S::keys * part * 2), S::keys * part * 2);
+
+#pragma unroll
+		for (int i = 0; i < S::keys / 16; i++)
+			wgmma<n>::rs_turned(to, w[i], v + i * (part * 2), (T *)0);
+		if constexpr (left > n)
+			columns<FROM + n>(tile_v);
+	}
+	__device__ __forceinline__ void values(unsigned tile_v)
+	{
+		wgmma_pin(o);
+		wgmma_begin();
+		columns<0>(tile_v);
+		wgmma_commit();
+	}
+	/* Of both products: o and the weights are free again. */
+	__device__ __forceinline__ void finish()
+	{
+		wgmma_wait<0>();
+		wgmma_pin(o);
+#pragma unroll
+		for (int i = 0; i < S::keys / 16; i++)
+			wgmma_pin(w[i]);
+	}
+
+	/* Scores times `scale` become weights in s; fix: the factor for earlier sums. */
+	__device__ __forceinline__ void weigh(float (&fix)[2], float scale)
+	{
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+			/* The maximum is top + rest, exactly: of scores in the millions a rounded one would be off by powers of
+			 * two, and weights infinite. */
+			const float m = attention_row_max(s, h), now = m * scale, old = top[h], old_rest = rest[h];
+			float add = 0.f;
+			if (now > old) {
+				top[h] = now;
+				rest[h] = fmaf(m, scale, -now);
+			}
+			const float from = top[h] == -inf_() ? 0.f : top[h];
+			fix[h] = old == -inf_() ? 0.f : exp2_(old - from + (old_rest - rest[h]));
+#pragma unroll
+			for (int j = 0; j < S::keys / 8; j++)
+#pragma unroll
+				for (int i = 0; i < 2; i++) {
+					float &x = s[j * 4 + h * 2 + i];
+					x = exp2_(fmaf(x, scale, -from) - rest[h]);
+					add += x;
+				}
+			sum[h] = fmaf(sum[h], fix[h], add);
+		}
+	}
+
+	/* Weights become an operand, and o that of the new maximum. */
+	__device__ __forceinline__ void round(const float (&fix)[2])
+	{
+#pragma unroll
+		for (int i = 0; i < S::width_v / 2; i++)
+			o[i] *= fix[i % 4 / 2];
+#pragma unroll
+		for (int i = 0; i < S::keys / 16; i++)
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+				attention_weights(s[i * 8 + j * 2], s[i * 8 + j * 2 + 1], w[i][j], (T *)0);
+	}
+
+	/* Call f(row, column, i) for the scores of a tile, M adjacent ones at once, of which s[i] is the first. */
+	template <int M, class F> static __device__ __forceinline__ void each(int row, int col, int t_q, F f)
+	{
+#pragma unroll
+		for (int i = 0; i < S::keys / 2; i += M)
+			f(min(row + i % 4 / 2 * 8, t_q - 1), col + i / 4 * 8 + i % 2, i);
+	}
+
+	/* Scores behind the last key, and with CAUSAL behind the row's own, do not count. */
+	template <bool CAUSAL> __device__ __forceinline__ void limit(int row, int col, int t_k)
+	{
+#pragma unroll
+		for (int i = 0; i < S::keys / 2; i++) {
+			const int c = col + i / 4 * 8 + i % 2;
+			if ((CAUSAL && c > row + i % 4 / 2 * 8) || c >= t_k)
+				s[i] = -inf_();
+		}
+	}
+
+	/* Store N results of a row at once. */
+	template <int N, class E> __device__ __forceinline__ void end(const E &e, int b, int h, int row, int t_q, int width)
+	{
+		const int col = threadIdx.x % 4 * 2;
+
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			const int r = row + half * 8;
+			float all = sum[half] + __shfl_xor_sync(0xffffffffu, sum[half], 1);
+			all += __shfl_xor_sync(0xffffffffu, all, 2);
+			const float k = 1.f / all;
+
+			if (r >= t_q)
+				continue;
+#pragma unroll
+			for (int j0 = 0; j0 < S::width_v / 8; j0 += 4) {
+				ahead<E, N> given[4][2 / N];
+#pragma unroll
+				for (int j = 0; j < 4; j++)
+#pragma unroll
+					for (int l = 0; l < 2; l += N)
+						if ((j0 + j) * 8 + col + l < width)
+							given[j][l / N].fetch(e, b, h, r, (j0 + j) * 8 + col + l);
+#pragma unroll
+				for (int j = 0; j < 4; j++)
+#pragma unroll
+					for (int l = 0; l < 2; l += N) {
+						float out[N];
+#pragma unroll
+						for (int x = 0; x < N; x++)
+							out[x] = o[(j0 + j) * 4 + half * 2 + l + x] * k;
+						if ((j0 + j) * 8 + col + l < width)
+							given[j][l / N].store(e, out, b, h, r, (j0 + j) * 8 + col + l);
+					}
+			}
+		}
+	}
+};
+
+/* What the functor has loaded for a tile's COUNT scores of a thread. */
+template <bool MASKED, int M, int COUNT, class E> struct attention16_given {
+	typename E::template beside<M> of[COUNT / M];
+
+	__device__ __forceinline__ void ask(const E &e, int b, int h, int row, int col, int i)
+	{
+		e.template ask<M>(b, h, row, col, of[i / M]);
+	}
+	__device__ __forceinline__ void score(
+		const E &e, int b, int h, int row, int col, int i, float (&s)[COUNT], float scale)
+	{
+		float x[M];
+#pragma unroll
+		for (int m = 0; m < M; m++)
+			x[m] = s[i + m] * scale;
+		e.template score<M>(b, h, row, col, x, of[i / M]);
+#pragma unroll
+		for (int m = 0; m < M; m++)
+			s[i + m] = x[m];
+	}
+};
+template <int M, int COUNT, class E> struct attention16_given<false, M, COUNT, E> {
+	__device__ __forceinline__ void ask(const E &, int, int, int, int, int) {}
+	__device__ __forceinline__ void score(const E &, int, int, int, int, int, float (&)[COUNT], float) {}
+};
+
+/* What a block computes, and this thread's place in it. */
+template <class S> struct attention16_place {
+	attention16_tiles<S> at;
+	int q0, wg, row, b, h, t_q, t_k;
+	float scale; /* of log2 */
+};
+
+/* Scores of tile t become weights; the products with the tile ahead of it, unless this is the first, are under way
+ * meanwhile.  One lane of a warp says that it has read a tile. */
+template <bool CAUSAL, bool MASKED, bool FIRST, int M, class S, class E>
+__device__ __forceinline__ void attention16_step(
+	attention16_rows<S> &rows, const attention16_place<S> &p, int t, float (&fix)[2], const E &e)
+{
+	const int lane = threadIdx.x % 32, col = t * S::keys + lane % 4 * 2;
+	const attention16_tiles<S> &at = p.at;
+	attention16_given<MASKED, M, S::keys / 2, E> given;
+
+	rows.template each<M>(p.row, col, p.t_q, [&](int r, int c, int i) {
+		if (c < p.t_k)
+			given.ask(e, p.b, p.h, r, c, i);
+	});
+	bar_wait(at.k_full(t), at.parity(t));
+	rows.scores(at.q + p.wg * 64 * 128, at.k(t));
+	if (!FIRST) {
+		bar_wait(at.v_full(t - 1), at.parity(t - 1));
+		rows.values(at.v(t - 1));
+	}
+	wgmma_wait<FIRST ? 0 : 1>();
+	wgmma_pin(rows.s);
+	if (lane == 0)
+		bar_arrive(at.k_empty(t));
+	rows.template each<M>(p.row, col, p.t_q, [&](int r, int c, int i) {
+		if (c < p.t_k)
+			given.score(e, p.b, p.h, r, c, i, rows.s, p.scale * 0.693147180559945309417f);
+	});
+	if ((CAUSAL && (t + 1) * S::keys > p.q0 + p.wg * 64) || (t + 1) * S::keys > p.t_k)
+		rows.template limit<CAUSAL>(p.row, col, p.t_k);
+	rows.weigh(fix, MASKED ? 1.44269504088896340736f : p.scale);
+	if (!FIRST) {
+		/* Never so.  Without a branch on the sums the compiler moves the softmax behind the wait for the other product.
+		 */
+		if (__any_sync(0xffffffffu, rows.sum[0] + rows.sum[1] < 0.f))
+			return;
+		rows.finish();
+		if (lane == 0)
+			bar_arrive(at.v_empty(t - 1));
+	}
+	rows.round(fix);
+}
+
+/* mine: tiles that this warpgroup's rows need, of all that the block copies; the others it lets go of. */
+template <bool CAUSAL, bool MASKED, int N, int M, class S, class E> __device__ __forceinline__ void attention16_consume(
+	const attention16_place<S> &p, int tiles, int mine, int width_v, const E &e)
+{
+	const attention16_tiles<S> &at = p.at;
+	const bool speaks = threadIdx.x % 32 == 0;
+	attention16_rows<S> rows;
+	float fix[2];
+
+	rows.start();
+	bar_wait(at.q_full(), 0);
+	if (mine > 0) {
+		attention16_step<CAUSAL, MASKED, true, M>(rows, p, 0, fix, e);
+		for (int t = 1; t < mine; t++)
+			attention16_step<CAUSAL, MASKED, false, M>(rows, p, t, fix, e);
+		bar_wait(at.v_full(mine - 1), at.parity(mine - 1));
+		rows.values(at.v(mine - 1));
+		rows.finish();
+		if (speaks)
+			bar_arrive(at.v_empty(mine - 1));
+	}
+	for (int t = mine; t < tiles; t++) {
+		bar_wait(at.k_full(t), at.parity(t));
+		bar_wait(at.v_full(t), at.parity(t));
+		if (speaks) {
+			bar_arrive(at.k_empty(t));
+			bar_arrive(at.v_empty(t));
+		}
+	}
+	rows.template end<N>(e, p.b, p.h, p.row, p.t_q, width_v);
+}
+
+/* S: attention16_shape.  N, M: elements that store() and score() get at once; 2 only if the width of V, or t_k, is
+ * even.  group: heads that share one of K and V.  Grid: one axis; the blocks of a head are consecutive, those with the
+ * most keys first. */
+template <class S, bool CAUSAL, bool MASKED, int N, int M, class E>
+__device__ __forceinline__ void attention16(const ww_tensor_map &tq, const ww_tensor_map &tk, const ww_tensor_map &tv,
+	int group, int heads, int t_q, int t_k, int width_v, float scale, const E &e)
+{
+	const unsigned base = (saddr(dynamic_shared()) + 1023) & ~1023u;
+	const attention16_tiles<S> at = { base, base + S::bytes };
+	const int tiles_q = (t_q + S::rows - 1) / S::rows, z = blockIdx.x / tiles_q, b = z / heads, h = z % heads;
+	const int q0 = (tiles_q - 1 - (int)blockIdx.x % tiles_q) * S::rows, wg = (int)threadIdx.x / 128 - 1;
+	const int last = CAUSAL ? min(t_k, q0 + S::rows) : t_k, tiles = (last + S::keys - 1) / S::keys;
+
+	if (threadIdx.x == 0)
+		at.start();
+	__syncthreads();
+	if (wg < 0) {
+		regs_shrink<S::shrunk>();
+		if (threadIdx.x == 0)
+			attention16_produce<S>(tq, tk, tv, at, q0, tiles, b, h, h / group);
+	} else {
+		regs_grow<S::grown>();
+		const int first = q0 + wg * 64, behind = CAUSAL ? min(t_k, first + 64) : t_k;
+		const int mine = first < t_q ? (behind + S::keys - 1) / S::keys : 0;
+		const int row = first + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+		const attention16_place<S> p = { at, q0, wg, row, b, h, t_q, t_k, scale };
+
+		attention16_consume<CAUSAL, MASKED, N, M>(p, tiles, mine, width_v, e);
+	}
+}
+
+} // namespace ww
+
+#endif
+#endif
