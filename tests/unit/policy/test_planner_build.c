@@ -1726,6 +1726,8 @@ static void test_work_is_not_repeated(void **state)
 			"" },
 		/* an operand that two products need in another order is copied once */
 		{ "gated_across.json", "k0  pointwise: linear\n *   k1  gemm: linear\n *   k2  gemm: ", "" },
+		/* a product's operand read across memory, along quotients of its rows: a warp reads whole sectors */
+		{ "turned_heads.json", "k0  pointwise: tanh, add, transpose, unflatten, einsum\n", "HIGH = k0_HIGH" },
 		/* 33 sums of 2,048 each, side by side in memory: in parts, of one dimension as of two */
 		{ "few_columns.json",
 			"k0  rows: sum_1\n *   k1  rows: sum_1\n *   k2  rows: view, square, mean\n *   k3  rows: mean\n */", "" },

@@ -432,8 +432,8 @@ static double along_only(
 	return sum;
 }
 
-/* A row of which one operand takes quotients and remainders by a size, and lies along the remainders, becomes two (the
- * batches and channels of a product's rows). */
+/* A row of which one operand takes quotients and remainders by a size, and lies along either, becomes two (the batches
+ * and channels of a product's rows, in either order). */
 static void split_across(struct pl *pl, struct kern *k)
 {
 	const struct ix_atom *lane = k->row[k->n_row - 1];
@@ -442,13 +442,15 @@ static void split_across(struct pl *pl, struct kern *k)
 
 	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
 		for (int d = 0; d < k->n_row - 1 && k->n_row < PL_MAX_RANK; d++) {
-			const struct ix *size = pl_axis_divisor(off[i], k->row[d]), *rest, *e;
+			const struct ix *size = pl_axis_divisor(off[i], k->row[d]), *part, *rest, *e;
 
 			if (!size || ix_num(size) < 8 || !ix_has(off[i], lane) || runs_along(pl, off[i], lane))
 				continue;
+			part = ix_var(pl, "part", ix_div(pl, k->row[d]->b, size));
 			rest = ix_var(pl, "rest", size);
-			e = ix_add(pl, ix_mul(pl, ix_var(pl, "part", ix_div(pl, k->row[d]->b, size)), size), rest);
-			if (!runs_along(pl, ix_subst(pl, off[i], &k->row[d], &e, 1), ix_as_var(rest)))
+			e = ix_add(pl, ix_mul(pl, part, size), rest);
+			e = ix_subst(pl, off[i], &k->row[d], &e, 1);
+			if (!runs_along(pl, e, ix_as_var(rest)) && !runs_along(pl, e, ix_as_var(part)))
 				continue;
 			pl_split_axis(pl, k, d, size);
 			n = pl_kern_loads(pl, k, off, buf, 512);
