@@ -385,11 +385,11 @@ static void test_split_lanes(void **state)
 	json_decref(g);
 }
 
-/* cpu: the states of a recurrence that is written out, stacked, are stored by one pass: each is computed once, and no
+/* The states of a recurrence that is written out, stacked, are stored by one pass: each is computed once, and no
  * condition asks which it is. */
 static void test_states_share_work(void **state)
 {
-	json_t *g = fixture("written_scan.json");
+	json_t *g = fixture("written_scan.json"), *d = device();
 	struct pl_result r;
 
 	(void)state;
@@ -400,6 +400,13 @@ static void test_states_share_work(void **state)
 	assert_non_null(strstr(r.device_text, "ww_vf_scatter(out1 + "));
 	assert_null(strstr(r.device_text, "if ((i"));
 	ww_pl_result_release(&r);
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(r.n_kern, 2);
+	assert_non_null(strstr(r.device_text, "(out0 + (i9*S3*20 + S3*19 + "));
+	assert_null(strstr(r.device_text, "if ((i"));
+	ww_pl_result_release(&r);
+	json_decref(d);
 	json_decref(g);
 }
 

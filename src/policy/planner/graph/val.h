@@ -59,10 +59,10 @@ struct val {
 	int nred;
 	struct anchor *anchor;
 	int anchor_out;
-	int last;         /* stored channels-last: dimension 1 innermost */
-	int chain;        /* cpu: 1 + the dimension along which each element is computed of the one before; 0: none */
-	int force_root;   /* must be stored: a part of a split reduction, an operand of an anchor */
-	struct buf *root; /* where it is stored, once it is */
+	int last;                /* stored channels-last: dimension 1 innermost */
+	int chain;               /* 1 + the dimension along which each element is computed of the one before; 0: none */
+	int force_root;          /* must be stored: a part of a split reduction, an operand of an anchor */
+	struct buf *root;        /* where it is stored, once it is */
 	struct segment *segment; /* BUF: the operators in PyTorch that write it; NULL: a kernel does */
 	int scheduled;
 	int passes;         /* RED: how many loops over elements, of other roots or reductions, need it */

@@ -320,13 +320,13 @@ static int is_chain(struct pl *pl, struct val **v, int n, int d)
 }
 
 /* A few pieces become an expression in their readers.  Of many, every reader would test the condition of each piece, so
- * the result is stored, by a kernel for each 16 pieces; on the cpu one kernel stores more of them if they share work
+ * the result is stored, by a kernel for each 16 pieces; one kernel stores more of them if they share work
  * (pl_unroll()). */
 struct val *pl_cat(struct pl *pl, struct val **v, int n, int d)
 {
 	enum { FEW = 4, PIECES = 16 };
 	struct val *all, **part;
-	int k = 0, chain = pl->target == WW_TARGET_CPU && n > FEW && n <= PL_MAX_STORES && is_chain(pl, v, n, d);
+	int k = 0, chain = n > FEW && n <= PL_MAX_STORES && is_chain(pl, v, n, d);
 
 	if (n <= PIECES || chain) {
 		all = concatenated(pl, v, n, d);

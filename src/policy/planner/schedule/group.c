@@ -926,7 +926,7 @@ static void row_kernel(struct pl *pl, struct val *v)
 	memcpy(k->out_idx[0], idx, (size_t)v->rank * sizeof(*idx));
 	if (suits_points(pl, k, v, l))
 		as_points(pl, k, v, idx);
-	if (pl->target == WW_TARGET_CPU && k->kind == K_POINT)
+	if (k->kind == K_POINT)
 		pl_unroll(pl, k);
 	if (pl->target == WW_TARGET_CPU || k->kind == K_POINT)
 		order_as_stored(pl, k);

@@ -616,6 +616,8 @@ static void loop_point(struct pl *pl, struct kern *k)
 	l->unroll = cuda ? or_else(kn->point.unroll, l->by_row ? 4 : 1) : or_else(kn->cpu_point.unroll, 4);
 	l->threads = or_else(kn->point.threads, 256);
 	l->vec = l->along == COLUMNS ? widest(k) : 1;
+	if (cuda && k->n_out > 1 && k->out[0] == k->out[1]) /* pl_unroll(): what is stored is in registers until then */
+		l->vec = k->n_out > 8 ? 1 : (int)ww_min(2, l->vec);
 }
 
 static int add_cost(void *ctx, struct val *v, const struct ix *const *idx)
