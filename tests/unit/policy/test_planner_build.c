@@ -859,6 +859,34 @@ static void test_group_norm_channels_last(void **state)
 	}
 }
 
+/* The text of a build channels-last; released by the caller. */
+static struct pl_result build_last(json_t *g)
+{
+	json_t *d = device();
+	struct knobs knobs[64] = { { 0 } };
+	struct pl_result r;
+
+	for (size_t k = 0; k < WW_ARRAY_LEN(knobs); k++)
+		knobs[k].last = 1;
+	ww_pl_build(g, d, "cuda", knobs, WW_ARRAY_LEN(knobs), NULL, &r);
+	assert_true(r.ok);
+	json_decref(d);
+	return r;
+}
+
+/* Channels-last, statistics are of so few parts that the kernel behind them does not wait for thousands. */
+static void test_parts_of_statistics(void **state)
+{
+	json_t *g = convolution_and_norm(64, 24, 24, 190, 3);
+	struct pl_result r = build_last(g);
+
+	(void)state;
+	if (!strstr(r.plan_text, "rows = 24, cols = (S0*95)"))
+		fail_msg("%s", r.plan_text);
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* A convolution of so few channels that memory takes longer than its multiply-adds is a thread a pixel, also where the
  * tensor-core template fits (16 to 48), which would round what PyTorch does not. */
 static void test_light_convolutions(void **state)
@@ -1836,9 +1864,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_of_halves),
-		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions),
-		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
+		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches), cmocka_unit_test(test_parts_of_statistics),
 		cmocka_unit_test(test_group_norm_channels_last), cmocka_unit_test(test_computed_sizes_have_names),
 		cmocka_unit_test(test_cpu_vectors), cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),

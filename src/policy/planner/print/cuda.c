@@ -191,6 +191,12 @@ static const char *column_axes(struct pl *pl, const struct kern *k, const char *
 
 enum { WHOLE = 16 /* columns that a thread's loop is unrolled for: quotients of their number are known then */ };
 
+/* Columns of a row that a thread, which is one, asks for at once: of few rows there are few threads, which wait. */
+static int columns_at_once(struct pl *pl, const struct loop *l)
+{
+	return ix_num(ix_mul(pl, l->outer, l->inner)) < 32 * (int64_t)pl->dev.sm_count ? 8 : 4;
+}
+
 static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
@@ -218,7 +224,7 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 	}
 	if (l->along == ROWS) {
 		ww_str_addf(s, "#pragma unroll %d\nfor (ix_t c = ty; c < cols; c += TY) {\n%s%s}\n",
-			ix_is_const(l->len, &n) && n <= WHOLE ? (int)n : 4, column_axes(pl, k, NULL), b.p);
+			ix_is_const(l->len, &n) && n <= WHOLE ? (int)n : columns_at_once(pl, l), column_axes(pl, k, NULL), b.p);
 		return;
 	}
 	one = pl_fmt(pl, "%s%s%s%s#pragma unroll\nfor (int l = 0; l < V; l++) {\nconst ix_t %s = %s + l;\n%s}\n%s}\n",
