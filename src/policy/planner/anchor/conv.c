@@ -119,6 +119,8 @@ static int is_turned(const struct val *v, const struct val *x)
 	return v->last && (v->kind == V_VIEW ? v->arg[0] : v->kind == V_ANCHOR ? v->anchor->in[0].val : NULL) == x;
 }
 
+static int is_turn_of(const struct anchor *s, const struct val *x) { return s->kind == S_TURN && s->in[0].val == x; }
+
 /* Is x an input or a parameter that is stored channels-last already? */
 static int is_stored_last(struct pl *pl, const struct val *x)
 {
@@ -151,7 +153,7 @@ static struct val *channels_last(struct pl *pl, struct gnode *n, struct val *x)
 	if (x->last || same_order(x) || is_stored_last(pl, x))
 		return x;
 	for (int i = 0; i < pl->n_anchor; i++) {
-		if (pl->anchor[i]->kind == S_TURN && pl->anchor[i]->in[0].val == x)
+		if (is_turn_of(pl->anchor[i], x))
 			return pl->anchor[i]->out;
 		for (int k = 0; k < pl->anchor[i]->n_in; k++)
 			if (is_turned(pl->anchor[i]->in[k].val, x))
@@ -190,6 +192,23 @@ int pl_is_last(const struct pl *pl, const struct val *x)
 struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x)
 {
 	return pl_is_last(pl, x) ? channels_last(pl, n, x) : x;
+}
+
+static int convolves_after(const struct pl *pl, const struct gnode *n)
+{
+	for (n++; n < pl->node + pl->n_node; n++)
+		if (n->row && (n->row->flags & PL_CONVOLUTION))
+			return 1;
+	return 0;
+}
+
+struct val *pl_copy_last(const struct pl *pl, const struct gnode *n, struct val *x, const struct val *beside)
+{
+	if (x->kind == V_BUF && pl_is_last(pl, beside) && convolves_after(pl, n))
+		for (int i = 0; i < pl->n_anchor; i++)
+			if (is_turn_of(pl->anchor[i], x))
+				return pl->anchor[i]->out;
+	return x;
 }
 
 /* How many tensors of x's size an expression reads, of *left values at most. */

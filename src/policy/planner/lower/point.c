@@ -49,7 +49,7 @@ static void binary(struct pl *pl, struct gnode *n)
 
 	if (alpha && (alpha->kind == G_INT || alpha->kind == G_FLOAT) && alpha->f != 1)
 		b = MUL(b, pl_cast(pl, pl_val_of(pl, alpha), n->meta[0].dt));
-	done(n, pl_op2(pl, n->variant, a, b));
+	done(n, pl_op2(pl, n->variant, pl_copy_last(pl, n, a, b), pl_copy_last(pl, n, b, a)));
 }
 
 static void rsub(struct pl *pl, struct gnode *n)
