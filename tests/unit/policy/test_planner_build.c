@@ -900,6 +900,21 @@ static void test_turned_input(void **state)
 	json_decref(g);
 }
 
+/* Channels-last to contiguous images: a thread has neighbouring channels where no vector divides the image. */
+static void test_odd_images(void **state)
+{
+	(void)state;
+	for (int odd = 0; odd < 2; odd++) {
+		json_t *g = convolution_and_norm(61, 64, 64, 76 - odd, 3);
+		struct pl_result r = build_last(g);
+
+		if ((strstr(r.plan_text, "high = 32") != NULL) != odd || count(r.plan_text, "int v = 8;") != odd)
+			fail_msg("%s", r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* A convolution of so few channels that memory takes longer than its multiply-adds is a thread a pixel, also where the
  * tensor-core template fits (16 to 48), which would round what PyTorch does not. */
 static void test_light_convolutions(void **state)
@@ -1877,7 +1892,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches), cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
+		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches), cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input), cmocka_unit_test(test_odd_images),
 		cmocka_unit_test(test_group_norm_channels_last), cmocka_unit_test(test_computed_sizes_have_names),
 		cmocka_unit_test(test_cpu_vectors), cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),

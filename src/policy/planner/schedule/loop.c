@@ -460,11 +460,12 @@ static void split_across(struct pl *pl, struct kern *k)
 /* Where operands lie across each other, as behind a permutation, the axis that the others run along becomes the last
  * one of the rows.  cuda: a warp does a tile, 32 bytes along that axis, the rest along the lane, so that both are read
  * by whole sectors.  cpu: a block does a few columns of all rows before the next ones, so that a line that is read
- * across is in the first-level cache until all of it was used.  Returns the rows of a warp's tile. */
-static int place_across(struct pl *pl, struct kern *k)
+ * across is in the first-level cache until all of it was used.  Returns the rows of a warp's tile; *itemsize: bytes of
+ * an element that lies across. */
+static int place_across(struct pl *pl, struct kern *k, int *itemsize)
 {
 	const struct ix_atom *lane = k->row[k->n_row - 1], *v;
-	int best = -1, itemsize = 4, size = 4;
+	int best = -1, size = 4;
 	double most = 1 << 16; /* in the cache of one multiprocessor anyhow */
 
 	if (pl->target == WW_TARGET_CUDA)
@@ -475,7 +476,7 @@ static int place_across(struct pl *pl, struct kern *k)
 		if (n > most && ix_num(k->row[d]->b) >= 8 && ix_num(lane->b) >= 8) {
 			most = n;
 			best = d;
-			itemsize = size;
+			*itemsize = size;
 		}
 	}
 	if (best < 0)
@@ -483,7 +484,7 @@ static int place_across(struct pl *pl, struct kern *k)
 	v = k->row[best];
 	memmove(&k->row[best], &k->row[best + 1], (size_t)(k->n_row - 2 - best) * sizeof(*k->row));
 	k->row[k->n_row - 2] = v;
-	return (int)ww_min(ix_num(lane->b) % 2 ? 8 : 16, 32 / itemsize); /* odd: a thread has one element of the lane */
+	return (int)ww_min(ix_num(lane->b) % 2 ? 8 : 16, 32 / *itemsize); /* odd: a thread has one element of the lane */
 }
 
 enum { IN_CACHE = 1 << 24, LONG_RUN = 64 }; /* bytes: below a third of the second level's; two sectors */
@@ -525,7 +526,7 @@ static void gather_inside(struct pl *pl, struct kern *k)
 }
 
 /* cpu: as many streams of lines are foreseen by the processor (4.7 MB turned, from memory: 300 us; with 128 580 us). */
-enum { ACROSS_COLUMNS = 32 };
+enum { ACROSS_COLUMNS = 32, TURNED_ROWS = 32, TURNED_VECTOR = 8 };
 
 enum { STREAM_FROM = 6 };
 
@@ -587,35 +588,101 @@ static int stays_in_row(struct pl *pl, struct kern *k)
 					  : length >= PL_LONG_ROW * width && pl_reads_of_rows(pl, k, k->col[0]) > 0;
 }
 
-static void loop_point(struct pl *pl, struct kern *k)
+static int is_row(const struct kern *k, const struct ix_atom *a)
 {
-	const struct knobs *kn = pl_knobs(pl, k->id);
-	int cuda = pl->target == WW_TARGET_CUDA;
+	for (int d = 0; d < k->n_row; d++)
+		if (k->row[d] == a)
+			return 1;
+	return 0;
+}
+
+/* Is each place a sum of multiples of the rows?  Not so of windows, whose neighbours share what they load. */
+static int is_plain(struct pl *pl, struct kern *k)
+{
+	const struct ix *off[512];
+	struct buf *buf[512];
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		for (int m = 0; m < off[i]->n; m++)
+			for (int a = 0; a < off[i]->m[m].n; a++)
+				if (!is_row(k, off[i]->m[m].atom[a]) && !pl_is_size(pl, off[i]->m[m].atom[a]))
+					return 0;
+	return 1;
+}
+
+/* cuda: does a thread have neighbours of the axis that lies across, the last one of the rows, rather than of the lane?
+ * Where no whole vectors divide the lane (an image of 75 x 75), but the other axis: a thread then loads a sector of
+ * what lies along it, and a warp stores to so many lines one element each.  One element, or two, of the lane alone are
+ * too little to be under way (61 x 64 x 75 x 75: 112 us, memory takes 63, H200). */
+static int is_turned(struct pl *pl, struct kern *k, int itemsize)
+{
+	return ix_num(k->row[k->n_row - 1]->b) % (16 / itemsize) && ix_num(k->row[k->n_row - 2]->b) % TURNED_VECTOR == 0 &&
+		is_plain(pl, k);
+}
+
+static void swap(const struct ix_atom **a, const struct ix_atom **b)
+{
+	const struct ix_atom *t = *a;
+
+	*a = *b;
+	*b = t;
+}
+
+/* The statements of a pointwise kernel by vectors.  0: they have no vector form. */
+static int write_point(struct pl *pl, struct kern *k)
+{
+	struct loop *l = k->loop;
+
+	l->outer = pl_extent(pl, k->row, l->n_row);
+	l->len = k->col[0]->b;
+	l->along = pl->target == WW_TARGET_CUDA && pl_knobs(pl, k->id)->plain ? SCALARS : COLUMNS;
+	l->by_row = pl->target == WW_TARGET_CUDA && !l->across && !pl_knobs(pl, k->id)->plain && l->n_row &&
+		stays_in_row(pl, k);
+	return write_loop(pl, k, "c", l->by_row ? "if (live)\n\t" : "", "");
+}
+
+/* The rows of a pointwise kernel, and its column.  Returns whether that is the axis that lies across. */
+static int place_point(struct pl *pl, struct kern *k)
+{
+	int cuda = pl->target == WW_TARGET_CUDA, plain = pl_knobs(pl, k->id)->plain, itemsize = 4, turned;
 	struct loop *l = k->loop;
 
 	if (!k->n_row)
 		k->row[k->n_row++] = ix_as_var(ix_var(pl, "one", ix_const(pl, 1)));
-	l->across = kn->plain ? 0 : place_across(pl, k);
-	if (cuda && !kn->plain && !l->across)
+	l->across = plain ? 0 : place_across(pl, k, &itemsize);
+	turned = cuda && l->across && is_turned(pl, k, itemsize);
+	if (turned)
+		swap(&k->row[k->n_row - 2], &k->row[k->n_row - 1]);
+	if (cuda && !plain && !l->across)
 		gather_inside(pl, k);
 	k->col[k->n_col++] = k->row[--k->n_row];
 	l->n_row = k->n_row;
-	if (!cuda && !l->across && !kn->plain && is_short(pl, k))
+	if (!cuda && !l->across && !plain && is_short(pl, k))
 		l->inside = k->row[--l->n_row];
-	l->outer = pl_extent(pl, k->row, l->n_row);
-	l->len = k->col[0]->b;
-	l->along = cuda && kn->plain ? SCALARS : COLUMNS;
-	l->by_row = cuda && !kn->plain && !l->across && l->n_row && stays_in_row(pl, k);
-	if (!write_loop(pl, k, "c", l->by_row ? "if (live)\n\t" : "", "")) {
+	return turned;
+}
+
+static void loop_point(struct pl *pl, struct kern *k)
+{
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	int cuda = pl->target == WW_TARGET_CUDA, turned = place_point(pl, k);
+	struct loop *l = k->loop;
+
+	if (turned && !write_point(pl, k)) {
+		swap(&k->row[l->n_row - 1], &k->col[0]);
+		turned = 0;
+	}
+	if (!turned && !write_point(pl, k)) {
 		l->along = SCALARS;
 		write_loop(pl, k, "c", "", "");
 	}
 	if (!cuda && !l->across && l->n_row)
 		l->stream = streamed(pl, k);
+	l->across = turned ? TURNED_ROWS : l->across;
 	l->tile = l->across && !cuda ? ACROSS_COLUMNS : or_else(kn->cpu_point.tile, 16384);
 	l->unroll = cuda ? or_else(kn->point.unroll, l->by_row ? 4 : 1) : or_else(kn->cpu_point.unroll, 4);
 	l->threads = or_else(kn->point.threads, 256);
-	l->vec = l->along == COLUMNS ? widest(k) : 1;
+	l->vec = turned ? TURNED_VECTOR : l->along == COLUMNS ? widest(k) : 1;
 	if (cuda && k->n_out > 1 && k->out[0] == k->out[1]) /* pl_unroll(): what is stored is in registers until then */
 		l->vec = k->n_out > 8 ? 1 : (int)ww_min(2, l->vec);
 }
