@@ -131,7 +131,7 @@ void pl_search_init(struct search *s, const struct pl_result *shape, const struc
 	list_coords(s);
 	/* Closer estimates are a draw: measured, builds with .74 to .86 of the other's estimate were faster (7 of 7, 1.04
 	   to 1.6 times), two with .94 were slower (.64, .98). */
-	if (last && last->order_us < 0.9 * shape->order_us)
+	if (last && last->order_us < 0.92 * shape->order_us)
 		trial_last(&s->now);
 	s->shape = s->order[s->now.knobs[0].last];
 	snprintf(s->now.text, sizeof(s->now.text), "first version: %d kernel%s, default tiles%s", s->shape->n_kern,

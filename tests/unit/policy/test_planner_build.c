@@ -783,14 +783,15 @@ static double gain_of_last(json_t *g)
 }
 
 /* Which order looks cheaper: channels-last where cuDNN would turn operands and result, statistics behind it or not;
- * PyTorch's for products, for channels that cuDNN pads (both builds are the same), where launches are all, and for so
- * few channels that PyTorch does without TF32. */
+ * PyTorch's for products, for channels that cuDNN pads (both builds are the same), where launches are all, for so few
+ * channels that PyTorch does without TF32, and where our template is as fast. */
 static void test_order_of_dimensions(void **state)
 {
 	static const struct {
 		int n, c, k, side, kernel, last;
-	} rows[] = { { 64, 128, 128, 56, 3, 1 }, { 256, 24, 64, 128, 3, 1 }, { 64, 128, 128, 56, 1, 0 },
-		{ 64, 127, 128, 56, 3, 0 }, { 1, 24, 24, 8, 3, 0 }, { 256, 8, 64, 128, 3, 0 }, { 256, 16, 64, 128, 3, 0 } };
+	} rows[] = { { 25, 64, 64, 43, 3, 1 }, { 64, 128, 128, 56, 3, 0 }, { 256, 24, 64, 128, 3, 1 },
+		{ 64, 128, 128, 56, 1, 0 }, { 64, 127, 128, 56, 3, 0 }, { 1, 24, 24, 8, 3, 0 }, { 256, 8, 64, 128, 3, 0 },
+		{ 256, 16, 64, 128, 3, 0 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
@@ -856,6 +857,29 @@ static void test_group_norm_channels_last(void **state)
 			assert_true(gain_of_last(json_incref(g)) > 1 / 0.95);
 		json_decref(g);
 		json_decref(d);
+	}
+}
+
+/* Our template for tensor cores, or the library, which is faster where the template's tiles do not fill a small image,
+ * or one round of multiprocessors. */
+static void test_template_or_library(void **state)
+{
+	static const struct {
+		int n, c, k, side, template;
+	} rows[] = { { 71, 192, 96, 58, 1 }, { 80, 64, 128, 40, 1 }, { 8, 192, 192, 40, 1 }, { 53, 192, 192, 17, 0 },
+		{ 25, 64, 64, 43, 0 }, { 2, 256, 256, 40, 0 }, { 2, 250, 250, 40, 1 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		json_t *g = convolution_and_norm(rows[i].n, rows[i].c, rows[i].k, rows[i].side, 3);
+		struct pl_result r;
+
+		build(g, "cuda", &r);
+		assert_true(r.ok);
+		if ((strstr(r.plan_text, "ww_recipe_conv_tc(") != NULL) != rows[i].template)
+			fail_msg("row %zu: %s", i, r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
 	}
 }
 
@@ -1892,7 +1916,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches), cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input), cmocka_unit_test(test_odd_images),
+		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches), cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input), cmocka_unit_test(test_odd_images), cmocka_unit_test(test_template_or_library),
 		cmocka_unit_test(test_group_norm_channels_last), cmocka_unit_test(test_computed_sizes_have_names),
 		cmocka_unit_test(test_cpu_vectors), cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),

@@ -470,6 +470,17 @@ static int is_light(const struct anchor *sp)
  * the library is faster: 27 million took 1.16 times as long by the library, 415 million .83 (networks, H200). */
 static const double LONG_LINES = 1e8;
 
+/* Does the tensor-core template take longer than the library?  The estimates are for convolutions that cuDNN has good
+ * engines for. */
+static int is_slower(const struct pl *pl, const struct anchor *sp, int bare)
+{
+	for (int e = 0; e < sp->conv.nd; e++)
+		if (sp->conv.dil[e] != 1)
+			return 0;
+	return !sp->conv.transposed && pl_gains_last(sp, sp->out->size[1]) &&
+		pl_conv_library_us(sp, bare) < 0.9 * pl_conv_tc_us(pl, sp);
+}
+
 /* Does the first version use the library?  Measured on an H200: the tensor-core template beat the library (1.05 to 2.7
  * times) if the work pays for its packing and its tiles of 64 input and 128 output channels are filled to 0.4, or to
  * 0.25 if dilated and with a fused reader.  Transposed convolutions filled to 0.5 lost (0.7), as did a dilated one with
@@ -492,7 +503,7 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 		least = sp->conv.dil[e] > 1 && !bare ? 0.25 : least;
 	least = sp->conv.transposed ? 0.6 : least;
 	return !fits_tensor_cores(pl, sp) || taps < 3 || work < 1 << 29 ||
-		filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least;
+		filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least || is_slower(pl, sp, bare);
 }
 
 /* Is the first version a thread a pixel, although the tensor-core template, which rounds as TF32 does and packs its

@@ -11,13 +11,23 @@
 #include "policy/planner/schedule/group.h"
 #include "policy/planner/schedule/schedule.h"
 
+#include <ww/recipe/conv_tile.h>
+
 #include <math.h>
 #include <stdlib.h>
 
 /* The time of the smallest kernel: of the library, a pointwise one of ours, one with reductions. */
 static const double LAUNCH_US = 1.5, POINT_US = 2, ROWS_US = 3;
 /* Bytes and multiply-adds of a microsecond; FP32: of cuDNN's engines for PyTorch's order, without tensor cores. */
-static const double OUR_BYTES = 4.0e6, TF32_WORK = 150e6, HALF_WORK = 210e6, FP32_WORK = 10e6, TEMPLATE_WORK = 125e6;
+static const double OUR_BYTES = 4.0e6, TF32_WORK = 160e6, HALF_WORK = 280e6, FP32_WORK = 10e6;
+/* Of rows that clusters of blocks hold, which wait for each other. */
+static const double CLUSTER_BYTES = 2.2e6;
+/* Of up to 64 filters, whose tiles are less efficient. */
+static const double TF32_FEW = 115e6, HALF_FEW = 206e6;
+/* Of products on planes that 16 bytes do not divide: kernels that load single elements, of Turing in 16 bits. */
+static const double UNALIGNED_FP32 = 15e6, UNALIGNED_HALF = 22e6;
+/* An engine's first loads and last tiles; weights packed by our template. */
+static const double ENGINE_US = 4, PACK_US = 4;
 /* cuDNN's kernels that turn a tensor: so much for each element of the shorter side of the planes that they turn, at
  * most TURN_FP32 or TURN_HALF; and the one that rounds an input to TF32 in front of engines for few filters. */
 static const double TURN_BYTES = 0.175e6, TURN_FP32 = 3.5e6, TURN_HALF = 2.4e6, ROUND_BYTES = 2.8e6;
@@ -113,50 +123,106 @@ static int is_product(const struct anchor *s)
 	return 1;
 }
 
-/* The time of our template: a pass for the largest magnitude, one that writes operands as fp16, and their product.
- * Tiles of fewer than one wave leave processors idle. */
-static double template_us(const struct pl *pl, const struct anchor *s, double work, double bytes)
+/* The engine's time where operands and result lie channels-last. */
+static double engine_us(const struct anchor *s)
 {
-	double tiles = (double)pl_numel_now(s->out) / (128 * 64);
+	int half = s->out->dt != WW_F32, few = ix_num(s->out->size[1]) <= 64, tile = half && !few ? 32 : 64;
+	double taps, work = pl_conv_work(s, &taps), rate = half ? few ? HALF_FEW : HALF_WORK : few ? TF32_FEW : TF32_WORK;
 
-	return 5 * LAUNCH_US + 2.5 * bytes / OUR_BYTES +
-		work / (filled(s->in[0].size[1], 64, 64) * fmin(1, tiles / pl->dev.sm_count)) / TEMPLATE_WORK;
+	return ENGINE_US + work / (filled(s->in[0].size[1], 4, 32) * filled(s->out->size[1], tile, tile)) / rate;
+}
+
+/* What a convolution moves, each of x, w and y once. */
+static double memory_us(const struct anchor *s)
+{
+	int rank = 2 + s->conv.nd, dt = s->out->dt;
+
+	return (bytes_of(s->in[0].size, rank, dt) + bytes_of(s->in[1].size, rank, dt) + bytes_of(s->out->size, rank, dt)) /
+		OUR_BYTES;
+}
+
+/* A product for each image, in PyTorch's order. */
+static double product_us(const struct anchor *s)
+{
+	int half = s->out->dt != WW_F32;
+	double plane = 1, taps, work = pl_conv_work(s, &taps);
+
+	for (int d = 2; d < 2 + s->conv.nd; d++)
+		plane *= (double)ix_num(s->out->size[d]);
+	if (plane == 1 || fmod(plane, half ? 8 : 4) == 0)
+		return LAUNCH_US + fmax(engine_us(s), memory_us(s));
+	return LAUNCH_US + fmax(work / (half ? UNALIGNED_HALF : UNALIGNED_FP32), memory_us(s));
 }
 
 /* The library's time in PyTorch's order: it transposes operands and result around the engine, or, for channels of less
  * than 16 bytes, takes an engine that reads that order. */
-static double unturned_us(const struct anchor *s, double work, double engine, double memory)
+static double unturned_us(const struct anchor *s)
 {
 	int rank = 2 + s->conv.nd, dt = s->out->dt;
-	double turned;
+	double turned, taps, engine = LAUNCH_US + fmax(engine_us(s), memory_us(s));
 
-	if (!pl_gains_last(s, s->out->size[1]) || is_product(s))
-		return engine + memory;
+	if (is_product(s))
+		return product_us(s);
+	if (!pl_gains_last(s, s->out->size[1]))
+		return engine;
 	turned = engine + turned_us(s->in[0].size, rank, dt) + turned_us(s->in[1].size, rank, dt) +
 		turned_us(s->out->size, rank, dt);
-	return memory + (dt == WW_F32 && ix_num(s->in[0].size[1]) < 4 ? fmin(turned, work / FP32_WORK) : turned);
+	return dt == WW_F32 && ix_num(s->in[0].size[1]) < 4
+		? fmin(turned, memory_us(s) + pl_conv_work(s, &taps) / FP32_WORK)
+		: turned;
+}
+
+double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
+{
+	const struct ix *const *x = s->in[0].size, *const *y = s->out->size;
+	int up = s->conv.transposed;
+	int64_t sh = s->conv.stride[0], sw = s->conv.stride[1], phases = up ? sh * sw : 1, h = ix_num(y[2]),
+			w = ix_num(y[3]);
+	struct ww_conv_tile t = ww_conv_best_tile(256, 0, ix_num(y[0]), ww_conv_up(h, up ? sh : 1),
+		ww_conv_up(w, up ? sw : 1), up ? 1 : (int)sh, up ? 1 : (int)sw);
+	double taps;
+
+	pl_conv_work(s, &taps);
+	return 5 * LAUNCH_US + PACK_US + 2.5 * (bytes_of(x, 4, WW_F32) + bytes_of(s->in[1].size, 4, WW_F32)) / OUR_BYTES +
+		ww_conv_tc_us(t.tiles * phases, ix_num(y[1]), ix_num(x[1]), taps, h * w % 2 != 0, pl->dev.sm_count);
+}
+
+double pl_conv_library_us(const struct anchor *s, int bare)
+{
+	const struct val *y = s->out;
+
+	return unturned_us(s) + (bare ? 0 : POINT_US + 2 * bytes_of(y->size, y->rank, y->dt) / OUR_BYTES);
 }
 
 /* The time of a convolution without what is fused behind it.  With groups either order may win: equal for both. */
 static double convolution_us(const struct pl *pl, const struct kern *k)
 {
 	const struct anchor *s = k->anchor;
-	int rank = 2 + s->conv.nd, dt = s->out->dt;
-	double x = bytes_of(s->in[0].size, rank, dt), w = bytes_of(s->in[1].size, rank, dt),
-		   memory = 2 * LAUNCH_US + (x + w + bytes_of(s->out->size, rank, dt)) / OUR_BYTES, taps,
-		   work = pl_conv_work(s, &taps), engine;
+	double memory = 2 * LAUNCH_US + memory_us(s);
 
 	if (!(k->loop->library & BY_LIBRARY))
-		return k->loop->library & OURS_TILED ? template_us(pl, s, work, x + w) : memory;
+		return k->loop->library & OURS_TILED ? pl_conv_tc_us(pl, s) : memory;
 	if (s->conv.last && s->conv.exact) /* not first: likely wrong */
 		return INFINITY;
 	if (s->conv.groups > 1)
 		return memory;
-	engine = work / (filled(s->in[0].size[1], 4, 32) * filled(s->out->size[1], 16, 64)) /
-		(dt == WW_F32 ? TF32_WORK : HALF_WORK);
 	if (!s->conv.last)
-		return unturned_us(s, work, engine, memory);
-	return memory + engine + (dt == WW_F32 && ix_num(s->out->size[1]) < 16 ? LAUNCH_US + 2 * x / ROUND_BYTES : 0);
+		return unturned_us(s);
+	return LAUNCH_US + fmax(engine_us(s), memory_us(s)) +
+		(s->out->dt == WW_F32 && ix_num(s->out->size[1]) < 16
+				? LAUNCH_US + 2 * bytes_of(s->in[0].size, 2 + s->conv.nd, WW_F32) / ROUND_BYTES
+				: 0);
+}
+
+/* How many times as long few rows take as many, each of which has a multiprocessor to itself: the last round of them
+ * leaves some idle. */
+static double rounds(const struct pl *pl, const struct kern *k)
+{
+	double rows = (double)ix_num(k->loop->outer), sms = pl->dev.sm_count;
+
+	return k->loop->along == COLUMNS && k->loop->held && !k->loop->cluster && ix_num(k->loop->len) > 8192
+		? ceil(rows / sms) * sms / rows
+		: 1;
 }
 
 static double kernel_us(struct pl *pl, struct kern *k)
@@ -169,7 +235,9 @@ static double kernel_us(struct pl *pl, struct kern *k)
 	if (k->kind == K_POINT)
 		return POINT_US + traffic(pl, t, along(t)) / OUR_BYTES;
 	if (k->kind == K_ROW)
-		return ROWS_US + traffic(pl, t, along(t)) * (!t->loop->held && pl_stores_per_column(t) ? 2 : 1) / OUR_BYTES;
+		return ROWS_US +
+			traffic(pl, t, along(t)) * rounds(pl, t) * (!t->loop->held && pl_stores_per_column(t) ? 2 : 1) /
+			(t->loop->cluster ? CLUSTER_BYTES : OUR_BYTES);
 	if (s->kind == S_TURN)
 		return POINT_US + 2 * buffer_bytes(s->in[0].buf) / OUR_BYTES;
 	if (s->kind != S_CONV)

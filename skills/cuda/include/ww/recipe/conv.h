@@ -4,6 +4,7 @@
 
 #include <ww/plan.h>
 #include <ww/recipe/common.h>
+#include <ww/recipe/conv_tile.h>
 #include <ww/recipe/gemm.h>
 
 /* A convolution of one to three dimensions, fp32 (conv_direct: or 16 bits), NCHW (NCDHW); missing dimensions are 1
@@ -109,25 +110,6 @@ static void ww_recipe_conv_direct(struct ww_plan *p, const struct ww_conv2d *c)
 	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
 }
 
-struct ww_conv_tile {
-	int tw, th, tn;
-	long long tiles;
-};
-
-/* The best tile of bn pixels with this width for n images of h x w. */
-static struct ww_conv_tile ww_conv_tile(int bn, int tw, long long n, long long h, long long w)
-{
-	struct ww_conv_tile best = { tw, bn / tw, 1, 0 }, t;
-
-	for (int th = bn / tw; th >= 1; th /= 2) {
-		t = (struct ww_conv_tile){ tw, th, bn / tw / th, 0 };
-		t.tiles = ww_cdiv(w, tw) * ww_cdiv(h, th) * ww_cdiv(n, t.tn);
-		if (!best.tiles || t.tiles < best.tiles)
-			best = t;
-	}
-	return best;
-}
-
 /* Leading arguments: tensor maps ta, tb; const unsigned *sw, *sx. */
 static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 {
@@ -140,7 +122,7 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	long long oh = ww_conv_oh(c), ow = ww_conv_ow(c), cp = ww_cdiv(c->c, exact ? 32 : 64) * 64, taps = c->r * c->s,
 			  hw = c->h * c->w, rows = c->c * hw > 0x7fffffff ? c->c : 1;
 	long long plane_h = c->transposed ? ww_cdiv(oh, sh) : oh, plane_w = c->transposed ? ww_cdiv(ow, sw) : ow;
-	struct ww_conv_tile tile = { 0, 0, 0, 0 };
+	struct ww_conv_tile tile;
 	int xs, ws, ax, aw;
 
 	if (ww_conv_or1(c->groups) != 1 || c->d > 1 || c->t > 1 || bh > 8 || bw > 8 || oh < 1 || ow < 1 || c->n > 65535 ||
@@ -148,14 +130,7 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 		ww_fail(p, "conv_tc: needs groups 1, two dimensions, stride up to 8, bn 128 or 256");
 		return;
 	}
-	/* Of equals the squarest tile: adjacent taps then read mostly the same cache lines. */
-	for (int i = 0; i < 4; i++) {
-		static const int widths[4] = { 16, 32, 8, 64 };
-		struct ww_conv_tile t = ww_conv_tile(bn, widths[i], c->n, plane_h, plane_w);
-		if ((!c->tw || c->tw == widths[i]) && widths[i] * bw <= 256 && t.th * bh <= 256 &&
-			(!tile.tiles || t.tiles < tile.tiles))
-			tile = t;
-	}
+	tile = ww_conv_best_tile(bn, c->tw, c->n, plane_h, plane_w, bh, bw);
 	if (!tile.tiles) {
 		ww_fail(p, "conv_tc: no tile fits");
 		return;
