@@ -225,6 +225,18 @@ static double rounds(const struct pl *pl, const struct kern *k)
 		: 1;
 }
 
+/* What is fused behind a convolution: a pass over the library's result; else what the end of our kernel reads. */
+static double end_us(struct pl *pl, struct kern *k)
+{
+	const struct val *y = k->anchor->out;
+	double result = bytes_of(y->size, y->rank, y->dt);
+
+	if (!k->loop->store)
+		return 0;
+	return k->loop->library & BY_LIBRARY ? POINT_US + (traffic(pl, k, NULL) + result) / OUR_BYTES
+										 : fmax(0, traffic(pl, k, NULL) - result) / OUR_BYTES;
+}
+
 static double kernel_us(struct pl *pl, struct kern *k)
 {
 	struct kern *t = k->shared ? (struct kern *)(void *)k->shared : k;
@@ -242,10 +254,7 @@ static double kernel_us(struct pl *pl, struct kern *k)
 		return POINT_US + 2 * buffer_bytes(s->in[0].buf) / OUR_BYTES;
 	if (s->kind != S_CONV)
 		return 0;
-	return convolution_us(pl, k) +
-		(k->loop->store
-				? POINT_US + (traffic(pl, t, NULL) + bytes_of(s->out->size, s->out->rank, s->out->dt)) / OUR_BYTES
-				: 0);
+	return convolution_us(pl, k) + end_us(pl, t);
 }
 
 double pl_order_us(struct pl *pl)

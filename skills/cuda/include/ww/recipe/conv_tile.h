@@ -1,5 +1,5 @@
-/* recipe/conv_tile.h - the tile of conv_tc's pixels, and an estimate of what the kernel takes.  Plans choose the tile by
- * it; the planner chooses between the kernel and a library.
+/* recipe/conv_tile.h - the tile of conv_tc's pixels, and an estimate of what the kernel takes.  Plans choose the tile
+ * by it; the planner chooses between the kernel and a library.
  *
  * Fitted to six convolutions on an H200 (bench/results/convolutions.md): 11% off at most. */
 #ifndef WW_RECIPE_CONV_TILE_H
@@ -44,9 +44,9 @@ static struct ww_conv_tile ww_conv_best_tile(int bn, int tw, long long n, long l
 	return best;
 }
 
-/* Microseconds of conv_tc without its packing, tiles of 256 pixels and 128 output channels, c input channels and so many
- * taps, on so many multiprocessors.  A tile has a multiprocessor to itself, so that its end (single elements where the
- * image is odd, which no vector divides) adds to its products. */
+/* Microseconds of conv_tc without its packing, tiles of 256 pixels and 128 output channels, c input channels and so
+ * many taps, on so many multiprocessors.  A tile has a multiprocessor to itself, so that its end (single elements where
+ * the image is odd, which no vector divides) adds to its products. */
 static double ww_conv_tc_us(long long tiles, long long k, long long c, double taps, int odd, int sms)
 {
 	double work = 256.0 * 128 * 64 * (double)ww_conv_up(c, 64) * taps, columns = (double)ww_conv_up(k, 128);
