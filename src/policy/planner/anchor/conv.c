@@ -337,10 +337,15 @@ static struct val *by_patches(
 	return pl_reshape(pl, x, 2 + nd, out);
 }
 
-/* Has each filter one channel?  Of 16 bits on cuda only then our template is for them. */
-static int is_depthwise(const struct val *x, const struct val *w, int64_t groups)
+/* Has a filter so few elements that a thread reads them one by one, as each of a depthwise convolution has?  Of 16 bits
+ * on cuda only then our template is for them. */
+static int is_small(const struct val *w, int64_t groups, int64_t channels)
 {
-	return groups > 1 && ix_num(x->size[1]) == groups && ix_num(w->size[0]) == groups;
+	int64_t elements = channels / groups;
+
+	for (int d = 2; d < w->rank; d++)
+		elements *= ix_num(w->size[d]);
+	return elements <= 16 || (groups > 1 && channels == groups);
 }
 
 /* ---- What lowering calls ----------------------------------------------------------------------------------------- */
@@ -352,7 +357,8 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	const struct ix *size[PL_MAX_RANK];
 	int cuda = pl->target == WW_TARGET_CUDA, template, library;
 
-	template = x->dt == w->dt && (x->dt == WW_F32 || (pl_is_half(x->dt) && (!cuda || is_depthwise(x, w, groups))));
+	template = x->dt == w->dt &&
+		(x->dt == WW_F32 || (pl_is_half(x->dt) && (!cuda || is_small(w, groups, ix_num(x->size[1])))));
 	library = cuda && x->dt == w->dt && (x->dt == WW_F32 || pl_is_half(x->dt)) && !pl_all_plain(pl);
 	s->conv.nd = nd;
 	s->conv.transposed = transposed;
@@ -428,8 +434,9 @@ enum form { DIRECT, TENSOR_CORES, LAST, TURNED };
 
 static int fits_tensor_cores(const struct pl *pl, const struct anchor *sp)
 {
-	return !sp->conv.library_only && sp->conv.groups == 1 && sp->conv.nd == 2 && ix_num(sp->in[0].size[1]) >= 16 &&
-		ix_num(sp->out->size[1]) >= 32 && sp->conv.stride[0] <= 8 && sp->conv.stride[1] <= 8 && pl->dev.cc == 90;
+	return !sp->conv.library_only && sp->out->dt == WW_F32 && sp->conv.groups == 1 && sp->conv.nd == 2 &&
+		ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) >= 32 && sp->conv.stride[0] <= 8 &&
+		sp->conv.stride[1] <= 8 && pl->dev.cc == 90;
 }
 
 double pl_conv_work(const struct anchor *sp, double *taps)
@@ -461,7 +468,7 @@ static int is_light(const struct anchor *sp)
 
 	for (int d = 0; d < 2 + sp->conv.nd; d++)
 		in *= (double)ix_num(sp->in[0].size[d]);
-	memory = 4 * (in + out) / BYTES;
+	memory = (double)pl_itemsize(sp->out->dt) * (in + out) / BYTES;
 	library = work * 64 * ceil(filters / 64) / filters / LIBRARY_WORK;
 	return !sp->conv.transposed && fmax(work / WORK, steps * STEP_US) <= START_US + fmax(memory, library);
 }
