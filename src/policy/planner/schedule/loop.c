@@ -613,11 +613,16 @@ static int is_plain(struct pl *pl, struct kern *k)
 /* cuda: does a thread have neighbours of the axis that lies across, the last one of the rows, rather than of the lane?
  * Where no whole vectors divide the lane (an image of 75 x 75), but the other axis: a thread then loads a sector of
  * what lies along it, and a warp stores to so many lines one element each.  One element, or two, of the lane alone are
- * too little to be under way (61 x 64 x 75 x 75: 112 us, memory takes 63, H200). */
+ * too little to be under way (61 x 64 x 75 x 75: 112 us, memory takes 63, H200).  Not of so few elements that
+ * multiprocessors would be half empty. */
 static int is_turned(struct pl *pl, struct kern *k, int itemsize)
 {
+	int64_t elements = 1;
+
+	for (int d = 0; d < k->n_row; d++)
+		elements *= ix_num(k->row[d]->b);
 	return ix_num(k->row[k->n_row - 1]->b) % (16 / itemsize) && ix_num(k->row[k->n_row - 2]->b) % TURNED_VECTOR == 0 &&
-		is_plain(pl, k);
+		elements >= TURNED_VECTOR * 1024 * (int64_t)pl->dev.sm_count && is_plain(pl, k);
 }
 
 static void swap(const struct ix_atom **a, const struct ix_atom **b)
