@@ -724,23 +724,27 @@ static void test_attention_of_halves(void **state)
 	json_decref(d);
 }
 
-/* Channels-last, what only reductions to channels read is not turned. */
-static void test_statistics_follow_the_layout(void **state)
+/* Channels-last, what only reductions to channels, or of channels, read is not turned. */
+static void test_reductions_follow_the_layout(void **state)
 {
-	json_t *g = fixture("conv2d.json"), *d = device();
+	static const char *const graphs[] = { "conv2d.json", "conv_min.json" };
 	struct knobs knobs[8] = { 0 };
-	struct pl_result r;
 
 	(void)state;
 	for (size_t k = 0; k < WW_ARRAY_LEN(knobs); k++)
 		knobs[k].last = 1;
-	ww_pl_build(g, d, "cuda", knobs, WW_ARRAY_LEN(knobs), NULL, &r);
-	assert_true(r.ok);
-	assert_non_null(strstr(r.plan_text, "WW_LAYOUT_NHWC"));
-	assert_int_equal(count(r.plan_text, "turned(p"), 1); /* the task's own input */
-	ww_pl_result_release(&r);
-	json_decref(g);
-	json_decref(d);
+	for (size_t i = 0; i < WW_ARRAY_LEN(graphs); i++) {
+		json_t *g = fixture(graphs[i]), *d = device();
+		struct pl_result r;
+
+		ww_pl_build(g, d, "cuda", knobs, WW_ARRAY_LEN(knobs), NULL, &r);
+		assert_true(r.ok);
+		assert_non_null(strstr(r.plan_text, "WW_LAYOUT_NHWC"));
+		assert_int_equal(count(r.plan_text, "turned(p"), 1); /* the task's own input */
+		ww_pl_result_release(&r);
+		json_decref(g);
+		json_decref(d);
+	}
 }
 
 /* n x c x side x side to k, and the statistics of a batch norm behind it. */
@@ -1960,9 +1964,14 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches), cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input), cmocka_unit_test(test_odd_images), cmocka_unit_test(test_template_or_library), cmocka_unit_test(test_small_filters_of_16_bits),
-		cmocka_unit_test(test_group_norm_channels_last), cmocka_unit_test(test_computed_sizes_have_names),
-		cmocka_unit_test(test_cpu_vectors), cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
+		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_of_halves),
+		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_order_of_dimensions),
+		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
+		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
+		cmocka_unit_test(test_odd_images), cmocka_unit_test(test_template_or_library),
+		cmocka_unit_test(test_small_filters_of_16_bits), cmocka_unit_test(test_group_norm_channels_last),
+		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),
+		cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),
 		cmocka_unit_test(test_states_share_work), cmocka_unit_test(test_steps_are_one_text),
 		cmocka_unit_test(test_cpu_windows), cmocka_unit_test(test_wrapped_places),

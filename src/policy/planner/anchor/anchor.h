@@ -152,8 +152,8 @@ int pl_gains_last(const struct anchor *s, const struct ix *k);
 /* Multiply-adds of a convolution; *taps: those of one input channel for an element of the result.  A transposed
  * convolution skips positions between its strides. */
 double pl_conv_work(const struct anchor *s, double *taps);
-/* Call before a reduction of x over the dimensions `mask`: if it keeps the channels, results of channels-last
- * convolutions that x reads stay channels-last and are not copied to contiguous. */
+/* Call before a reduction of x over the dimensions `mask`: if it keeps the channels, or is of these alone, results of
+ * channels-last convolutions that x reads stay channels-last and are not copied to contiguous. */
 void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask);
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 	int causal, double scale);

@@ -251,10 +251,10 @@ static void keep_last(struct val *x, int *left)
 
 void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask)
 {
-	const unsigned all = (1u << x->rank) - 1;
+	const unsigned all = (1u << x->rank) - 1, channels = 2;
 	int left = 100;
 
-	if (pl_all_last(pl) && x->rank >= 3 && (mask | 1) == (all & ~2u))
+	if (pl_all_last(pl) && x->rank >= 3 && (mask == channels || (mask | 1) == (all & ~channels)))
 		keep_last(x, &left);
 }
 

@@ -71,8 +71,10 @@ static void reduce(struct pl *pl, struct gnode *n)
 static void amaxmin(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
+	unsigned m = dims(pl, n, 1, a);
 
-	done(n, pl_reduce(pl, n->variant, a, dims(pl, n, 1, a), keepdim(pl, n, 2)));
+	pl_keep_last(pl, a, m);
+	done(n, pl_reduce(pl, n->variant, a, m, keepdim(pl, n, 2)));
 }
 
 /* max and min along a dimension, with indices. */
@@ -81,6 +83,7 @@ static void maxmin_dim(struct pl *pl, struct gnode *n)
 	struct val *a = self(pl, n);
 	unsigned m = dims(pl, n, 1, a);
 
+	pl_keep_last(pl, a, m);
 	n->out[0] = pl_reduce(pl, n->variant, a, m, keepdim(pl, n, 2));
 	n->out[1] = pl_reduce(pl, n->variant == RED_MAX ? RED_ARGMAX : RED_ARGMIN, a, m, keepdim(pl, n, 2));
 }
@@ -102,6 +105,7 @@ static void argmaxmin(struct pl *pl, struct gnode *n)
 		done(n, pl_reduce(pl, n->variant, pl_reshape(pl, a, 1, size), 1, 0));
 		return;
 	}
+	pl_keep_last(pl, a, dims(pl, n, 1, a));
 	done(n, pl_reduce(pl, n->variant, a, dims(pl, n, 1, a), keepdim(pl, n, 2)));
 }
 
@@ -198,6 +202,7 @@ static void logsumexp(struct pl *pl, struct gnode *n)
 	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt), *m;
 	unsigned mask = dims(pl, n, 1, a);
 
+	pl_keep_last(pl, a, mask);
 	m = pl_reduce(pl, RED_MAX, a, mask, 1);
 	done(n,
 		drop_dims(
