@@ -109,7 +109,7 @@ static int memory_along(struct pl *pl, struct kern *k, const struct ix_atom *lan
 	int64_t n_col, n_row = ix_num(lane->b);
 
 	*loads = (struct lines){ 0 };
-	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+	for (int i = 0, n = cuda ? pl_all_loads(pl, k, off, buf, 512) : pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
 		count_lines(pl, k, off[i], lane, loads);
 	for (int o = 0; o < k->n_out && cuda; o++)
 		count_lines(pl, k, pl_offset(pl, k->out[o]->root, k->out_idx[o]), lane, &stores);

@@ -45,14 +45,31 @@ static double buffer_bytes(const struct buf *b) { return bytes_of(b->size, b->ra
 
 /* ---- Kernels of ours --------------------------------------------------------------------------------------------- */
 
+/* How many neighbouring elements a thread reads through an offset: a window's, along an axis that is no row's. */
+static double run_of(const struct kern *k, const struct ix *off)
+{
+	double run = 1;
+
+	for (int i = 0; i < off->n; i++) {
+		const struct ix_atom *v = off->m[i].n == 1 && off->m[i].c == 1 ? off->m[i].atom[0] : NULL;
+		int is_row = 0;
+
+		for (int d = 0; d < k->n_row; d++)
+			is_row |= k->row[d] == v;
+		if (v && v->kind == IX_VAR && !is_row)
+			run *= (double)ix_num(v->b);
+	}
+	return run;
+}
+
 /* How many times its bytes an access costs: neighbours along `lane` that are apart use a part of each sector of 32. */
-static double sectors(struct pl *pl, const struct ix *off, const struct ix_atom *lane, int dt)
+static double sectors(struct pl *pl, const struct kern *k, const struct ix *off, const struct ix_atom *lane, int dt)
 {
 	const struct ix *one = ix_const(pl, 1);
 	double most = 32.0 / (double)pl_itemsize(dt),
 		   apart = (double)llabs((long long)(ix_num(ix_subst(pl, off, &lane, &one, 1)) - ix_num(off)));
 
-	return apart > 1 ? fmin(apart, most) : 1;
+	return apart > 1 ? fmax(fmin(apart, most) / run_of(k, off), 1) : 1;
 }
 
 /* What a kernel loads, each buffer once, and what it stores. */
@@ -62,18 +79,18 @@ static double traffic(struct pl *pl, struct kern *k, const struct ix_atom *lane)
 	struct buf *buf[256];
 	double bytes = 0;
 
-	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 256); i < n; i++) {
+	for (int i = 0, n = pl_all_loads(pl, k, off, buf, 256); i < n; i++) {
 		int again = 0;
 
 		for (int e = 0; e < i; e++)
 			again |= buf[e] == buf[i];
 		if (!again)
-			bytes += buffer_bytes(buf[i]) * (lane ? sectors(pl, off[i], lane, buf[i]->dt) : 1);
+			bytes += buffer_bytes(buf[i]) * (lane ? sectors(pl, k, off[i], lane, buf[i]->dt) : 1);
 	}
 	for (int o = 0; o < k->n_out; o++) {
 		const struct buf *b = k->out[o]->root;
 
-		bytes += buffer_bytes(b) * (lane ? sectors(pl, pl_offset(pl, b, k->out_idx[o]), lane, b->dt) : 1);
+		bytes += buffer_bytes(b) * (lane ? sectors(pl, k, pl_offset(pl, b, k->out_idx[o]), lane, b->dt) : 1);
 	}
 	return bytes;
 }
