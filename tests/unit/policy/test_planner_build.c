@@ -747,6 +747,28 @@ static void test_reductions_follow_the_layout(void **state)
 	}
 }
 
+/* Channels-last, what pools without overlap read is the convolution's own result: its bias and activation are a part of
+ * them.  Rows of windows that lie so have neighbouring threads for neighbouring channels, too. */
+static void test_pools_follow_the_layout(void **state)
+{
+	json_t *g = fixture("pooled_last.json"), *d = device();
+	struct knobs knobs[16] = { 0 };
+	struct pl_result r;
+
+	(void)state;
+	for (size_t k = 0; k < WW_ARRAY_LEN(knobs); k++)
+		knobs[k].last = 1;
+	ww_pl_build(g, d, "cuda", knobs, WW_ARRAY_LEN(knobs), NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.plan_text, "ww_recipe_conv_library(p"), 3);
+	assert_int_equal(count(r.plan_text, "after_library(p"), 0);
+	assert_non_null(strstr(r.device_text, "/* rows: max_pool2d_2, clamp, mean_1 */"));
+	assert_non_null(strstr(strstr(r.device_text, "/* rows: max_pool2d_2, clamp, mean_1 */"), "pl_down<PL_SUM"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
 /* n x c x side x side to k, and the statistics of a batch norm behind it. */
 static json_t *convolution_and_norm(int n, int c, int k, int side, int kernel)
 {
@@ -1972,23 +1994,24 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_small_filters_of_16_bits), cmocka_unit_test(test_group_norm_channels_last),
 		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),
 		cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
-		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),
-		cmocka_unit_test(test_states_share_work), cmocka_unit_test(test_steps_are_one_text),
-		cmocka_unit_test(test_cpu_windows), cmocka_unit_test(test_wrapped_places),
-		cmocka_unit_test(test_places_by_quotients), cmocka_unit_test(test_lookups), cmocka_unit_test(test_scattered),
-		cmocka_unit_test(test_no_elements), cmocka_unit_test(test_titles_name_the_nodes),
-		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
-		cmocka_unit_test(test_statistics_are_not_rounded), cmocka_unit_test(test_unknown_operator_is_named),
-		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
-		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
-		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
-		cmocka_unit_test(test_half_on_the_cpu), cmocka_unit_test(test_few_rows_on_the_cpu),
-		cmocka_unit_test(test_ends_of_products), cmocka_unit_test(test_memory_orders),
-		cmocka_unit_test(test_sums_in_fp32), cmocka_unit_test(test_long_rows_of_16_bits),
-		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
-		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
-		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
-		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
+		cmocka_unit_test(test_pools_follow_the_layout), cmocka_unit_test(test_results_in_other_orders),
+		cmocka_unit_test(test_split_lanes), cmocka_unit_test(test_states_share_work),
+		cmocka_unit_test(test_steps_are_one_text), cmocka_unit_test(test_cpu_windows),
+		cmocka_unit_test(test_wrapped_places), cmocka_unit_test(test_places_by_quotients),
+		cmocka_unit_test(test_lookups), cmocka_unit_test(test_scattered), cmocka_unit_test(test_no_elements),
+		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
+		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
+		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
+		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
+		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
+		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_half_on_the_cpu),
+		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_ends_of_products),
+		cmocka_unit_test(test_memory_orders), cmocka_unit_test(test_sums_in_fp32),
+		cmocka_unit_test(test_long_rows_of_16_bits), cmocka_unit_test(test_forms_of_products),
+		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
+		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
+		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

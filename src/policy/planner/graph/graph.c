@@ -225,6 +225,30 @@ static void read_node(struct pl *pl, const json_t *j, struct gnode *n)
 	}
 }
 
+int pl_refers(const struct garg *a, const char *name)
+{
+	int found = a->kind == G_VAL && !strcmp(a->name, name);
+
+	for (int i = 0; a->kind == G_LIST && i < a->n; i++)
+		found |= pl_refers(&a->item[i], name);
+	return found;
+}
+
+int pl_count_readers(const struct pl *pl, const char *name)
+{
+	int n = 0;
+
+	for (const struct gnode *g = pl->node; g < pl->node + pl->n_node; g++) {
+		for (int i = 0; i < g->n_arg; i++)
+			n += pl_refers(&g->arg[i], name);
+		for (int i = 0; i < g->n_kwarg; i++)
+			n += pl_refers(&g->kwarg[i], name);
+	}
+	for (int i = 0; i < pl->n_output; i++)
+		n += pl_refers(&pl->output[i], name);
+	return n;
+}
+
 struct gnode *pl_graph_node(struct pl *pl, const char *name)
 {
 	for (int i = 0; i < pl->n_node; i++)

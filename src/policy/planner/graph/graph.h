@@ -42,6 +42,10 @@ void pl_graph_read(struct pl *pl, const json_t *graph);
 /* Does PyTorch store it channels-last, and does that differ from contiguous? */
 int pl_stored_last(const struct gmeta *m);
 struct gnode *pl_graph_node(struct pl *pl, const char *name);
+/* Is argument a the node, input or parameter `name`, or a list with it? */
+int pl_refers(const struct garg *a, const char *name);
+/* How many arguments of nodes, and outputs of the graph, that is. */
+int pl_count_readers(const struct pl *pl, const char *name);
 /* The value of a number, a node, an input or a parameter; anything else ends the build. */
 struct val *pl_val_of(struct pl *pl, const struct garg *a);
 /* End the build: "cannot cover aten.add.Tensor (node add_3): WHY". */

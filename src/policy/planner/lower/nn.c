@@ -475,6 +475,20 @@ static struct val *by_stages(struct pl *pl, struct gnode *n, enum pl_red red, st
 	return a;
 }
 
+/* The operand of a pool, stored channels-last where it is computed from a channels-last convolution; but windows that
+ * do not overlap, of what nobody else reads, use each element once: only the convolution's own result is stored. */
+static struct val *pooled(struct pl *pl, struct gnode *n, struct val *a, int nd, const int64_t *k, const int64_t *s)
+{
+	int apart = n->n_out == 1 && n->arg[0].kind == G_VAL && pl_count_readers(pl, n->arg[0].name) == 1;
+
+	for (int d = 0; d < nd; d++)
+		apart &= s[d] >= k[d];
+	if (!apart)
+		return pl_follow_last(pl, n, a);
+	pl_keep_last(pl, a, last_dims(a->rank, nd));
+	return a;
+}
+
 static void max_pool(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_need_val(pl, n, 0, "self"), *w;
@@ -489,7 +503,7 @@ static void max_pool(struct pl *pl, struct gnode *n)
 		s[d] = s[d] < 0 ? k[d] : s[d];
 	if (!pl_is_float(a->dt))
 		pl_cannot(pl, n, "its operand is an integer tensor");
-	a = pl_follow_last(pl, n, a);
+	a = pooled(pl, n, a, nd, k, s);
 	if (goes_by_stages(pl, n, a, nd, k)) {
 		done(n, by_stages(pl, n, RED_MAX, a, nd, k, s, p, dil));
 		return;
@@ -520,7 +534,7 @@ static void avg_pool(struct pl *pl, struct gnode *n)
 	include = (int)pl_arg_int(pl, n, 5, "count_include_pad", 1);
 	for (int d = 0; d < nd; d++)
 		s[d] = s[d] < 0 ? k[d] : s[d];
-	a = pl_follow_last(pl, n, a);
+	a = pooled(pl, n, a, nd, k, s);
 	if (goes_by_stages(pl, n, a, nd, k)) {
 		y = by_stages(pl, n, RED_SUM, a, nd, k, s, p, dil);
 	} else {

@@ -208,25 +208,16 @@ static void read_by(struct pl *pl, struct gnode *n, const struct garg *a)
 	s->read[s->n_read++] = v;
 }
 
-static int is_ref_to(const struct garg *a, const char *name)
-{
-	int found = a->kind == G_VAL && !strcmp(a->name, name);
-
-	for (int i = 0; a->kind == G_LIST && i < a->n; i++)
-		found |= is_ref_to(&a->item[i], name);
-	return found;
-}
-
 static int read_outside(const struct pl *pl, const struct gnode *n)
 {
 	for (int i = 0; i < pl->n_output; i++)
-		if (is_ref_to(&pl->output[i], n->name))
+		if (pl_refers(&pl->output[i], n->name))
 			return 1;
 	for (int i = 0; i < pl->n_node; i++) {
 		const struct gnode *r = &pl->node[i];
 
 		for (int k = 0; k < r->n_arg + r->n_kwarg && !(r->by_pytorch && r->level == n->level); k++)
-			if (is_ref_to(k < r->n_arg ? &r->arg[k] : &r->kwarg[k - r->n_arg], n->name))
+			if (pl_refers(k < r->n_arg ? &r->arg[k] : &r->kwarg[k - r->n_arg], n->name))
 				return 1;
 	}
 	return 0;
