@@ -31,6 +31,8 @@ static const double ENGINE_US = 4, PACK_US = 4;
 /* cuDNN's kernels that turn a tensor: so much for each element of the shorter side of the planes that they turn, at
  * most TURN_FP32 or TURN_HALF; and the one that rounds an input to TF32 in front of engines for few filters. */
 static const double TURN_BYTES = 0.175e6, TURN_FP32 = 3.5e6, TURN_HALF = 2.4e6, ROUND_BYTES = 2.8e6;
+/* Of our template's results beyond L2, and of cuDNN's of transposed convolutions of an image's channels. */
+static const double TEMPLATE_BYTES = 0.57e6, L2_BYTES = 50e6, FEW_BYTES = 0.31e6;
 
 static double bytes_of(const struct ix *const *size, int rank, int dt)
 {
@@ -158,6 +160,20 @@ static double memory_us(const struct anchor *s)
 		OUR_BYTES;
 }
 
+/* Is it a transposed convolution whose channels do not fill 16 bytes?  No engine on tensor cores is for these. */
+static int is_few_transposed(const struct anchor *s)
+{
+	return s->conv.transposed && ix_num(s->in[0].size[1]) * pl_itemsize(s->out->dt) < 16;
+}
+
+/* What cuDNN's engine takes, its operands and result in the order that it wants. */
+static double library_us(const struct anchor *s)
+{
+	double few = is_few_transposed(s) ? bytes_of(s->out->size, s->out->rank, s->out->dt) / FEW_BYTES : 0;
+
+	return LAUNCH_US + fmax(few, fmax(engine_us(s), memory_us(s)));
+}
+
 /* A product for each image, in PyTorch's order. */
 static double product_us(const struct anchor *s)
 {
@@ -167,7 +183,7 @@ static double product_us(const struct anchor *s)
 	for (int d = 2; d < 2 + s->conv.nd; d++)
 		plane *= (double)ix_num(s->out->size[d]);
 	if (plane == 1 || fmod(plane, half ? 8 : 4) == 0)
-		return LAUNCH_US + fmax(engine_us(s), memory_us(s));
+		return library_us(s);
 	return LAUNCH_US + fmax(work / (half ? UNALIGNED_HALF : UNALIGNED_FP32), memory_us(s));
 }
 
@@ -176,17 +192,29 @@ static double product_us(const struct anchor *s)
 static double unturned_us(const struct anchor *s)
 {
 	int rank = 2 + s->conv.nd, dt = s->out->dt;
-	double turned, taps, engine = LAUNCH_US + fmax(engine_us(s), memory_us(s));
+	double turned, taps, engine = library_us(s);
 
 	if (is_product(s))
 		return product_us(s);
-	if (!pl_gains_last(s, s->out->size[1]))
+	if (!pl_gains_last(s, s->out->size[1]) || is_few_transposed(s))
 		return engine;
 	turned = engine + turned_us(s->in[0].size, rank, dt) + turned_us(s->in[1].size, rank, dt) +
 		turned_us(s->out->size, rank, dt);
 	return dt == WW_F32 && ix_num(s->in[0].size[1]) < 4
 		? fmin(turned, memory_us(s) + pl_conv_work(s, &taps) / FP32_WORK)
 		: turned;
+}
+
+/* What our template takes to store what does not stay in L2: a tile has 16 pixels of a row in each of 128 planes, and
+ * of a transposed convolution every stride-th one, but where a block does both halves of a row. */
+static double stores_us(const struct anchor *s)
+{
+	double bytes = bytes_of(s->out->size, s->out->rank, s->out->dt) - L2_BYTES;
+	int64_t stride = s->conv.transposed ? s->conv.stride[1] : 1;
+
+	if (stride == 2 && ix_num(s->out->size[3]) % 4 == 0)
+		stride = 1;
+	return fmax(bytes, 0) * (double)stride / TEMPLATE_BYTES;
 }
 
 double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
@@ -201,7 +229,8 @@ double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
 
 	pl_conv_work(s, &taps);
 	return 5 * LAUNCH_US + PACK_US + 2.5 * (bytes_of(x, 4, WW_F32) + bytes_of(s->in[1].size, 4, WW_F32)) / OUR_BYTES +
-		ww_conv_tc_us(t.tiles * phases, ix_num(y[1]), ix_num(x[1]), taps, h * w % 2 != 0, pl->dev.sm_count);
+		fmax(stores_us(s),
+			ww_conv_tc_us(t.tiles * phases, ix_num(y[1]), ix_num(x[1]), taps, h * w % 2 != 0, pl->dev.sm_count));
 }
 
 double pl_conv_library_us(const struct anchor *s, int bare)
@@ -225,7 +254,7 @@ static double convolution_us(const struct pl *pl, const struct kern *k)
 		return memory;
 	if (!s->conv.last)
 		return unturned_us(s);
-	return LAUNCH_US + fmax(engine_us(s), memory_us(s)) +
+	return library_us(s) +
 		(s->out->dt == WW_F32 && ix_num(s->out->size[1]) < 16
 				? LAUNCH_US + 2 * bytes_of(s->in[0].size, 2 + s->conv.nd, WW_F32) / ROUND_BYTES
 				: 0);
