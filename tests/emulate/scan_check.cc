@@ -88,7 +88,8 @@ int main()
 	n += rows<32, 1, 1>(3, 77) + rows<32, 4, 4>(6, 516) + rows<64, 1, 2>(2, 601) + rows<256, 4, 1>(1, 1032);
 	n += rows<4, 4, 1>(70, 16) + rows<8, 1, 4>(21, 27) + rows<16, 2, 2>(9, 130) + rows<4, 1, 1>(33, 3);
 	n += mid<ww::OP_LOGSUMEXP, 1, 32, 4>(3, 65, 41) + rows<32, 4, 1, ww::OP_LOGSUMEXP>(6, 516);
-	n += rows<64, 1, 2, ww::OP_LOGSUMEXP>(2, 601);
+	n += rows<64, 1, 2, ww::OP_LOGSUMEXP>(2, 601) + rows<1, 4, 4, ww::OP_LOGSUMEXP>(131, 16);
+	n += rows<1, 1, 8>(130, 11) + rows<2, 4, 1>(70, 8) + rows<2, 2, 2>(65, 26);
 	printf("%d\n", n);
 	return 0;
 }

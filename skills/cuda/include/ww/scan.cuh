@@ -35,12 +35,24 @@ template <int OP, int WIDTH = 32> __device__ __forceinline__ float warp_scan(flo
 	return v;
 }
 
+/* A store may need what load() returned, too (a sum of what comes before an element): an ahead<N> with a member own[N]
+ * keeps it. */
+template <class A, int N> __device__ __forceinline__ auto keep(A &a, const float (&v)[N], int)
+	-> decltype((void)a.r.own)
+{
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		a.r.own[i] = v[i];
+}
+template <class A, int N> __device__ __forceinline__ void keep(A &, const float (&)[N], long) {}
+
 /* A vector of elements, and the operands of its store; the identity beyond the row's end. */
 template <int OP, int VEC, class F, class... At>
 __device__ __forceinline__ void scan_load(bool there, const F &f, float (&v)[VEC], ahead<F, VEC> &r, At... place)
 {
 	if (there) {
 		f.template load<VEC>(place..., v);
+		keep(r, v, 0);
 		r.fetch(f, place...);
 	} else {
 #pragma unroll
@@ -49,7 +61,8 @@ __device__ __forceinline__ void scan_load(bool there, const F &f, float (&v)[VEC
 	}
 }
 
-/* Rows of a warp or less, 128 / TPR a block: nothing but shuffles. */
+/* Rows of a warp or less, 128 / TPR a block: nothing but shuffles.  A thread that has a row to itself adds one element
+ * after the other, so none of them twice. */
 template <int OP, int TPR, int VEC, int CHUNKS, class F>
 __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, const F &f)
 {
@@ -69,16 +82,22 @@ __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, 
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			const long long c = base + (j * TPR + t) * VEC;
+			float off = carry;
+			if (TPR == 1 && (base || j))
+				v[j][0] = op_apply<OP>(carry, v[j][0]);
 #pragma unroll
 			for (int i = 1; i < VEC; i++)
 				v[j][i] = op_apply<OP>(v[j][i - 1], v[j][i]);
-			const float all = warp_scan<OP, TPR>(v[j][VEC - 1]);
-			float off = __shfl_up_sync(0xffffffffu, all, 1);
-			off = t ? op_apply<OP>(carry, off) : carry;
-			carry = op_apply<OP>(carry, __shfl_sync(0xffffffffu, all, group + TPR - 1));
+			if (TPR == 1) {
+				carry = v[j][VEC - 1];
+			} else {
+				const float all = warp_scan<OP, TPR>(v[j][VEC - 1]), before = __shfl_up_sync(0xffffffffu, all, 1);
+				off = t ? op_apply<OP>(carry, before) : carry;
+				carry = op_apply<OP>(carry, __shfl_sync(0xffffffffu, all, group + TPR - 1));
+			}
 			if (row < rows && c < cols) {
 #pragma unroll
-				for (int i = 0; i < VEC; i++)
+				for (int i = 0; i < VEC && TPR > 1; i++)
 					v[j][i] = op_apply<OP>(off, v[j][i]);
 				r[j].store(f, v[j], row, c);
 			}

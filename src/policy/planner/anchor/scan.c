@@ -1,6 +1,7 @@
 /* scan.c - cumulative sums, products, maxima and minima along one dimension.
  *
- * The template reads its operand by a functor, so the operand's expression is fused. */
+ * The template reads its operand by a functor, so the operand's expression is fused.  On cuda it hands the elements of
+ * its operand on to its end, too (own[]), which mostly reads them again (the sum of what comes before an element). */
 #include "policy/planner/print/print.h"
 
 #include <string.h>
@@ -14,17 +15,48 @@ static const struct {
 	[RED_MIN] = { "cummin", "MIN" },
 	[RED_LOGSUMEXP] = { "logcumsumexp", "LOGSUMEXP" } };
 
+/* cuda: does x lie in memory along another dimension than the last one, which threads read side by side?  Then it is
+ * turned first, by tiles: threads that read across memory ask for a sector each. */
+static int lies_across(const struct pl *pl, const struct val *x)
+{
+	if (pl->target != WW_TARGET_CUDA || pl_numel_now(x) < 1 << 20 || pl_most_along(pl, x, x->rank - 1))
+		return 0;
+	for (int d = 0; d < x->rank - 1; d++)
+		if (pl_most_along(pl, x, d) && ix_num(x->size[d]) >= 8)
+			return 1;
+	return 0;
+}
+
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red)
 {
 	struct anchor *s = pl_anchor(pl, n, S_SCAN, kinds[red].what);
 
 	s->scan.red = red;
 	s->scan.dim = dim;
+	if (lies_across(pl, x)) {
+		x = x->kind == V_BUF ? pl_view(pl, x, x->rank, x->size, pl->place) : x;
+		pl_make_root(pl, x);
+	}
 	pl_anchor_operand(s, x);
 	return pl_anchor_out(pl, s, x->dt, x->rank, x->size);
 }
 
 enum form { LAST, MIDDLE }; /* along the last dimension or another one */
+
+/* Elements that a thread reads at once: cuda, of 16 bits along another dimension two, since a warp that reads 64 bytes
+ * asks for half of a line; where columns are few, threads matter more. */
+static int width_of(const struct pl *pl, const struct kern *k)
+{
+	const struct loop *l = k->loop;
+	int64_t inner = ix_num(l->inner);
+
+	if (l->form == LAST)
+		return ix_num(l->len) % 4 == 0 ? 4 : 1;
+	return pl->target == WW_TARGET_CUDA && pl_itemsize(k->out[0]->dt) == 2 && inner % 2 == 0 &&
+			ix_num(l->outer) * inner >= 4096 * (int64_t)pl->dev.sm_count
+		? 2
+		: 1;
+}
 
 static void build(struct pl *pl, struct kern *k)
 {
@@ -38,10 +70,12 @@ static void build(struct pl *pl, struct kern *k)
 	l->outer = pl_sizes(pl, out, 0, dim);
 	l->len = out->size[dim];
 	l->inner = pl_sizes(pl, out, dim + 1, out->rank);
-	l->width = l->form == LAST && ix_num(l->len) % 4 == 0 ? 4 : 1;
+	l->width = width_of(pl, k);
 	l->lane = l->form == MIDDLE ? pl_join(pl, k, dim + 1, out->rank, idx) : pl_lane_of(pl, k, last);
 	l->load = pl_load_body(pl, k, "c", idx);
+	l->own = idx;
 	l->store = pl_store_body(pl, k, "c");
+	l->own = NULL;
 }
 
 static const struct knob_row cpu_knobs[] = { { KNOB(cpu_scan.tile), "tile", { 64, 4 } }, { 0 } };
@@ -79,7 +113,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const char *op = kinds[k->anchor->scan.red].op;
 	int mid = l->form == MIDDLE;
-	const char *at = mid ? "long long r, long long at, long long c" : "long long r, long long c";
+	const char *at = mid ? "ix_t r, ix_t at, ix_t c" : "ix_t r, ix_t c"; /* quotients by sizes: of 32 bits */
 	const char *axes = pl_indent(pl,
 		pl_fmt(pl, "%s%s", pl_axes(pl, k, 0, k->anchor->scan.dim, "r"),
 			mid ? pl_axis(pl, k, k->anchor->scan.dim, "at") : ""),
@@ -98,14 +132,14 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	k->launch = mid
 		? pl_named(pl, k,
 			  "\tww_recipe_scan_mid(p, &(struct ww_scan_mid){ .kernel = \"@\", .outer = %s, .len = %s, .inner = %s, "
-			  ".parts = %d });\n%s",
-			  ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->inner), kn->scan.chunks,
+			  ".vec = %d, .parts = %d });\n%s",
+			  ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->inner), l->width, kn->scan.chunks,
 			  pl_plan_args(pl, k, "\t"))
 		: pl_named(pl, k,
 			  "\tww_recipe_scan_rows(p, &(struct ww_scan_rows){ .kernel = \"@\", .rows = %s, .cols = %s, .vec = %d, "
-			  ".threads = %d, .chunks = %d });\n%s",
+			  ".threads = %d, .chunks = %d, .costly = %d });\n%s",
 			  ix_text(pl, l->outer), ix_text(pl, l->len), l->width, kn->scan.threads, kn->scan.chunks,
-			  pl_plan_args(pl, k, "\t"));
+			  k->anchor->scan.red == RED_LOGSUMEXP, pl_plan_args(pl, k, "\t"));
 }
 
 const struct anchor_ops pl_scan_ops = { .header = "scan",

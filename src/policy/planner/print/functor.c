@@ -216,23 +216,28 @@ static const char *in_two(struct pl *pl, const struct kern *k, const char *param
 	return pl_fmt(pl,
 		"\ttemplate <int N> struct ahead {\n%s\t};\n"
 		"\ttemplate <int N> __device__ void fetch(%s, ahead<N> &given) const\n\t{\n%s%s%s\t}\n"
-		"\ttemplate <int N> __device__ void store(%s, const float (&acc)[N], ahead<N> &given) const\n\t{\n%s%s%s\t}\n",
+		"\ttemplate <int N> __device__ void store(%s, const float (&acc)[N], ahead<N> &given) const\n\t{\n%s%s%s%s\t}\n",
 		pl_indent(pl, l->ahead, 2), params, decl, refs, pl_indent(pl, l->fetch, 2), params, decl, refs,
-		pl_indent(pl, l->store, 2));
+		l->keeps ? "\t\tconst float (&own)[N] = given.own;\n" : "", pl_indent(pl, l->store, 2));
+}
+
+/* The step alone, of a template that asks for nothing ahead. */
+static const char *in_one(struct pl *pl, const struct kern *k, const char *params, const char *decl)
+{
+	const char *names = arguments(pl, params);
+	int two = k->loop->ahead != NULL;
+
+	return pl_fmt(pl, "\ttemplate <int N> __device__ void store(%s, const float (&acc)[N]) const\n\t{\n%s%s\t}\n",
+		params, two ? "" : decl,
+		two ? pl_fmt(pl, "\t\tahead<N> given;\n\t\tfetch<N>(%s, given);\n\t\tstore<N>(%s, acc, given);\n", names, names)
+			: pl_indent(pl, k->loop->store, 2));
 }
 
 void pl_cuda_functor(
 	struct pl *pl, struct kern *k, struct ww_str *s, const char *members, const char *params, const char *decl)
 {
-	const char *names = arguments(pl, params);
-	int two = k->loop->ahead != NULL;
-
-	ww_str_addf(s,
-		"/* %s */\nstruct %s_f {\n%s%s%s\ttemplate <int N> __device__ void store(%s, const float (&acc)[N]) const\n\t{\n"
-		"%s%s\t}\n};\n\n",
-		k->title, k->name, fields(pl, k), members, two ? in_two(pl, k, params, decl) : "", params, two ? "" : decl,
-		two ? pl_fmt(pl, "\t\tahead<N> given;\n\t\tfetch<N>(%s, given);\n\t\tstore<N>(%s, acc, given);\n", names, names)
-			: pl_indent(pl, k->loop->store, 2));
+	ww_str_addf(s, "/* %s */\nstruct %s_f {\n%s%s%s%s};\n\n", k->title, k->name, fields(pl, k), members,
+		k->loop->ahead ? in_two(pl, k, params, decl) : "", k->loop->keeps ? "" : in_one(pl, k, params, decl));
 }
 
 void pl_cuda_kernel(

@@ -6,6 +6,8 @@
 #include "policy/planner/print/print.h"
 #include "policy/planner/schedule/schedule.h"
 
+#include <string.h>
+
 const struct ix *pl_sizes(struct pl *pl, const struct val *v, int from, int to)
 {
 	const struct ix *n = ix_const(pl, 1);
@@ -155,6 +157,15 @@ static void guard_terms(struct pl *pl, const char *terms, int n)
 			terms, n, n);
 }
 
+/* An end that needs operand 0 at the result's index need not compute it anew, where the template has it. */
+static void know_own(const struct kern *k, struct expr *e)
+{
+	const struct val *x = k->anchor->in[0].val;
+
+	if (k->loop->own && pl_computed_as_float(x->dt) && x->kind != V_CONST)
+		pl_expr_known(e, x, k->loop->own, (struct etext){ "own[l]", 0, 2 });
+}
+
 static const char *cuda_body(struct pl *pl, struct kern *k, int which, const char *start, const struct ix *const *idx)
 {
 	struct ww_str b = pl_text(pl);
@@ -171,6 +182,8 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 		e.cuda_vec = vec;
 		e.vload_index = "[l]";
 		terms = "";
+		if (!idx)
+			know_own(k, &e);
 		if (idx)
 			t = pl_expr(&e, k->anchor->in[which].val, idx);
 		else
@@ -203,7 +216,11 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 			"%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = (ix_t)%s + l;\n"
 			"%s\tv[l] = (float)%s;\n}\n",
 			arrays, loads, lane->name, start, pl_indent(pl, b.p, 1), t.t);
-	k->loop->ahead = e.n_vload ? arrays : NULL;
+	if (strstr(b.p, "own[l]")) {
+		k->loop->keeps = 1;
+		arrays = pl_fmt(pl, "float own[N];\n%s", arrays);
+	}
+	k->loop->ahead = e.n_vload || k->loop->keeps ? arrays : NULL;
 	k->loop->refs = refs;
 	k->loop->fetch = loads;
 	return pl_fmt(pl,

@@ -10,9 +10,28 @@ struct ww_scan_rows {
 	long long rows, cols;
 	int itemsize; /* default 4 */
 	int vec;      /* default the widest, at most 4, that divides cols */
-	int threads;  /* of a row, 4 to 1024; default by its length */
+	int threads;  /* of a row, 1 to 1024; default by its length */
 	int chunks;   /* vectors a thread and tile; default by the length of the row, at most 8 */
+	int costly;   /* an operation takes longer than to read an element: as few threads as registers allow */
 };
+
+/* A thread for each vector of a short row, up to four vectors of a long one.  Of many short rows each thread takes
+ * more, at most 16 elements, as long as neighbours read a sector: what a thread does once a row and the steps between
+ * threads are shared by them. */
+static int ww_scan_threads(struct ww_plan *p, const struct ww_scan_rows *r, int vec)
+{
+	const int itemsize = r->itemsize ? r->itemsize : 4, least = r->costly ? 0 : 32;
+	int threads = 1;
+
+	while (threads < 32 && (long long)threads * vec < r->cols)
+		threads *= 2;
+	while (threads >= 32 && threads < 512 && (long long)threads * vec * 4 < r->cols)
+		threads *= 2;
+	while (threads > 1 && threads <= 32 && threads / 2 * vec * itemsize >= least &&
+		ww_cdiv(r->cols, threads / 2 * vec) * vec <= 16 && r->rows * (threads / 2) >= 1024LL * ww_device(p)->sm_count)
+		threads /= 2;
+	return threads;
+}
 
 /* Leading arguments: long long rows, long long cols. */
 static void ww_recipe_scan_rows(struct ww_plan *p, const struct ww_scan_rows *r)
@@ -24,17 +43,12 @@ static void ww_recipe_scan_rows(struct ww_plan *p, const struct ww_scan_rows *r)
 		ww_fail(p, "scan_rows: cols must be a positive multiple of vec");
 		return;
 	}
-	if (!threads) {
-		threads = 4;
-		while (threads < 32 && (long long)threads * vec < r->cols)
-			threads *= 2;
-		while (threads >= 32 && threads < 512 && (long long)threads * vec * 4 < r->cols)
-			threads *= 2;
-	}
+	if (!threads)
+		threads = ww_scan_threads(p, r, vec);
 	if (!chunks)
 		chunks = (int)ww_max(1, ww_min(8, ww_cdiv(r->cols, (long long)threads * vec)));
-	if (threads < 4 || threads > 1024 || (threads > 32 ? threads % 32 : threads & (threads - 1))) {
-		ww_fail(p, "scan_rows: threads must be 4, 8, 16 or a multiple of 32 up to 1024");
+	if (threads < 1 || threads > 1024 || (threads > 32 ? threads % 32 : threads & (threads - 1))) {
+		ww_fail(p, "scan_rows: threads must be 1, 2, 4, 8, 16 or a multiple of 32 up to 1024");
 		return;
 	}
 	if (chunks * vec > (threads > 512 ? 16 : 32)) {
