@@ -101,5 +101,7 @@ static inline int pl_algebra(const struct pl *pl) { return !pl->no_algebra; }
 /* graph.c: a size that is computed (of a strided convolution's result, a slice) as a symbol of its own, the same one
  * for equal expressions: quotients, remainders and strides by it then simplify as by the size of an input. */
 const struct ix *pl_named_size(struct pl *pl, const struct ix *size);
+/* A statement of plan.c, ahead of its launches, once. */
+void pl_guard(struct pl *pl, const char *statement);
 /* ww_fail() in plan.c unless a == b at the sizes of that build; nothing where they are the same expression. */
 void pl_guard_eq(struct pl *pl, const struct ix *a, const struct ix *b, const char *what);

@@ -57,17 +57,19 @@ const char *pl_fmt(struct pl *pl, const char *fmt, ...)
 	return r;
 }
 
+void pl_guard(struct pl *pl, const char *statement)
+{
+	if (!strstr(pl->guards.p, statement))
+		ww_str_adds(&pl->guards, statement);
+}
+
 void pl_guard_eq(struct pl *pl, const struct ix *a, const struct ix *b, const char *what)
 {
-	const char *text;
-
 	if (ix_same(a, b))
 		return;
 	if (ix_num(a) != ix_num(b))
 		pl_fail(pl, "%s differ: %lld and %lld", what, (long long)ix_num(a), (long long)ix_num(b));
-	text = pl_fmt(pl, "\tWW_EQUAL(%s, %s);\n", ix_text(pl, a), ix_text(pl, b));
-	if (!strstr(pl->guards.p, text))
-		ww_str_adds(&pl->guards, text);
+	pl_guard(pl, pl_fmt(pl, "\tWW_EQUAL(%s, %s);\n", ix_text(pl, a), ix_text(pl, b)));
 	ix_unite(pl, a, b);
 }
 

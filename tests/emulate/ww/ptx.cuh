@@ -8,6 +8,8 @@ inline float exp2_(float x)
 	const float y = exp2f(x);
 	return y < 0x1p-126f ? 0.f : y; /* ftz */
 }
+inline float max_nan(float a, float b) { return a != a || a > b ? a : b; }
+inline float min_nan(float a, float b) { return a != a || a < b ? a : b; }
 inline void wait_for_last() {}
 inline void cluster_sync() { host::wait_blocks(); }
 inline float cluster_load(const float *p, int rank)

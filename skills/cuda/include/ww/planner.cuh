@@ -12,6 +12,7 @@
 #ifndef WW_PLANNER_CUH
 #define WW_PLANNER_CUH
 
+#include <ww/ptx.cuh>
 #include <ww/rowwise.cuh>
 #include <ww/vec.cuh>
 
@@ -27,6 +28,14 @@ typedef int ix_t;
 #define PL_NANF __int_as_float(0x7fc00000)
 #define PL_NAN __longlong_as_double(0x7ff8000000000000ll)
 #include <ww/planner_scalar.h>
+
+/* An exact quotient or root takes five times the instructions of these, half of them for a branch that is hardly ever
+ * taken: more than 16-bit elements leave time for.  Divisors are below 2^126, or the quotient is 0. */
+PL_FN float pl_quotientf(float a, float b) { return __fdividef(a, b); }
+PL_FN float pl_rsqrtf(float a) { return rsqrtf(a); }
+PL_FN float pl_sigmoidf(float a) { return __fdividef(1.0f, 1.0f + expf(-a)); }
+PL_FN float pl_maxf(float a, float b) { return ww::max_nan(a, b); }
+PL_FN float pl_minf(float a, float b) { return ww::min_nan(a, b); }
 
 /* The place next to i within n. */
 PL_FN ix_t pl_within(ix_t i, ix_t n) { return i < 0 ? 0 : i < n ? i : n - 1; }

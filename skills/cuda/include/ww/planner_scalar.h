@@ -4,12 +4,14 @@
  * long long, and with nothing for double.
  *
  * Maximum and minimum keep NaN, whichever operand it is.  Remainder and quotient round towards minus infinity (C:
- * towards zero); of integers by 0 they are 0, where PyTorch raises. */
+ * towards zero); of integers by 0 they are 0, where PyTorch raises.  Floats whose functions a GPU
+ * has instructions for are in those two headers. */
 #ifndef WW_PLANNER_SCALAR_H
 #define WW_PLANNER_SCALAR_H
 
-PL_FN float pl_maxf(float a, float b) { return a != a || a > b ? a : b; }
-PL_FN float pl_minf(float a, float b) { return a != a || a < b ? a : b; }
+PL_FN double pl_quotient(double a, double b) { return a / b; }
+PL_FN double pl_rsqrt(double a) { return 1.0 / sqrt(a); }
+PL_FN double pl_sigmoid(double a) { return 1.0 / (1.0 + exp(-a)); }
 PL_FN double pl_max(double a, double b) { return a != a || a > b ? a : b; }
 PL_FN double pl_min(double a, double b) { return a != a || a < b ? a : b; }
 PL_FN long long pl_maxi(long long a, long long b) { return a > b ? a : b; }

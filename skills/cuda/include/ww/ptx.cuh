@@ -1,5 +1,5 @@
-/* ptx.cuh - instructions without a C++ form, except those of tensor cores: a fast power of two, the shared memory of a
- * cluster's blocks, and launches that overlap (programmatic dependent launch).
+/* ptx.cuh - instructions without a C++ form, except those of tensor cores: a fast power of two, extrema that keep NaN,
+ * the shared memory of a cluster's blocks, and launches that overlap (programmatic dependent launch).
  *
  * Macro of the plan: PDL_, 1 where it calls ww_pdl_all().
  *
@@ -17,6 +17,19 @@ __device__ __forceinline__ float exp2_(float x)
 	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
 	return y;
 }
+
+/* NaN if either operand is, as in PyTorch. */
+__device__ __forceinline__ float max_nan(float a, float b)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+	float r;
+	asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+	return r;
+#else
+	return a != a || a > b ? a : b;
+#endif
+}
+__device__ __forceinline__ float min_nan(float a, float b) { return -max_nan(-a, -b); } /* signs cost nothing */
 
 /* The first statement of each kernel in a plan that calls ww_pdl_all(): waits for the results of the previous launch,
  * then lets the next one start (PTX ISA, griddepcontrol).  The wait comes first, so that at most one launch waits while

@@ -243,7 +243,9 @@ static void gelu(struct pl *pl, struct gnode *n)
 	if (!strcmp(pl_arg_str(n, 1, "approximate", "none"), "tanh")) {
 		struct val *u = MUL(N(0.7978845608028654), ADD(x, MUL(N(0.044715), MUL(MUL(x, x), x))));
 
-		done(n, MUL(h, ADD(N(1), pl_op1(pl, OP_TANH, u))));
+		done(n,
+			pl_algebra(pl) ? MUL(x, pl_op1(pl, OP_SIGMOID, MUL(N(2), u))) /* (1 + tanh u) / 2 = 1 / (1 + e^-2u) */
+						   : MUL(h, ADD(N(1), pl_op1(pl, OP_TANH, u))));
 	} else {
 		done(n, MUL(h, ADD(N(1), pl_op1(pl, OP_ERF, MUL(x, N(0.7071067811865476))))));
 	}
@@ -281,7 +283,7 @@ static void mish(struct pl *pl, struct gnode *n)
 	}
 	w = pl_op1(pl, OP_EXP, MIN(x, N(20))); /* tanh(log(1 + w)) = ((1 + w)^2 - 1) / ((1 + w)^2 + 1) */
 	top = MUL(w, ADD(w, N(2)));
-	done(n, MUL(x, DIV(top, ADD(top, N(2)))));
+	done(n, MUL(x, pl_op2(pl, OP_QUOTIENT, top, ADD(top, N(2)))));
 }
 
 static struct val *hsig(struct pl *pl, struct gnode *n, struct val *x)

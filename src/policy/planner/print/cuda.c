@@ -292,7 +292,7 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_TX * @_TY) @(%s)\n{\n%s"
 			"\tenum { TX = @_TX, TY = @_TY%s };\n"
 			"\t__shared__ double box[TY > 1 ? TX * TY * 2 : 1];\n"
-			"\tconst int tx = threadIdx.x %% TX, ty = threadIdx.x / TX;\n"
+			"\tconst int tx = threadIdx.x %% TX, ty = TY > 1 ? threadIdx.x / TX : 0;\n"
 			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x * TX + tx;\n"
 			"\tconst bool live = at < rows;\n"
 			"\tconst ix_t row = (live ? at : rows - 1) / %s, %s = (live ? at : rows - 1) %% %s;\n\n\t(void)box;\n",

@@ -14,6 +14,7 @@
 #include "policy/planner/print/expr.h"
 
 #include "policy/planner/graph/walk.h"
+#include "policy/planner/schedule/schedule.h"
 
 #include <string.h>
 
@@ -489,6 +490,24 @@ static void emit_window(
 		ix_text(e->pl, v->b));
 }
 
+/* cuda: an element of a window of two or four that lie side by side, none of them under a condition: all are one load,
+ * which the steps of the unrolled loop share.  `name`: the element's.  0: no such window. */
+static int load_of_window(struct expr *e, const struct buf *b, const struct ix *off, const char *name, int level)
+{
+	const struct ix_atom *w = e->cuda_vec && e->scope == e->window_scope ? e->window : NULL;
+	const struct ix *coef, *first;
+	int64_t n;
+
+	if (!w || !ix_is_const(w->b, &n) || (n != 2 && n != 4) || !pl_computed_as_float(b->dt) || ix_looks_up(off) ||
+		!ix_affine(e->pl, off, w, &coef, &first) || !ix_is(coef, 1) || !pl_divides(first, w, (int)n))
+		return 0;
+	pl_guard_terms(e->pl, pl_cuda_terms(e->pl, "", first, w), (int)n);
+	emit(e, level, "float %s_all[%lld];", name, (long long)n);
+	emit(e, level, "ww::load(%s + %s, %s_all);", b->name, ix_text(e->pl, first), name);
+	emit(e, level, "const float %s = %s_all[%s];", name, name, w->name);
+	return 1;
+}
+
 static struct etext load(struct expr *e, struct buf *b, const struct ix *const *idx)
 {
 	const struct ix_atom *window;
@@ -552,7 +571,7 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 			emit(e, t.level, "const ww_vf %s = ww_vf_gather%s(%s, %s, n);", t.t,
 				ix_num(coef) >= 2 && ix_num(coef) <= 8 && first_pass(e, b, off, FROM_MEMORY) ? "_ahead" : "", at,
 				ix_text(pl, coef));
-	} else {
+	} else if (!load_of_window(e, b, off, t.t, t.level)) {
 		emit(e, t.level, "const %s %s = %s;", pl_acc_type(b->dt), t.t,
 			pl_from_store(pl, pl_fmt(pl, "%s[%s]", b->name, ix_text(pl, off)), b->dt));
 	}
@@ -1026,7 +1045,8 @@ static struct etext reduction(struct expr *e, struct val *v, const struct ix *co
 	struct val *a = v->arg[0];
 	struct etext t = { NULL, 0, 1 }, in;
 	const struct ix *old_cond = e->cond;
-	int level, old_level = e->scope_level, dt = v->dt;
+	const struct ix_atom *old_window = e->window;
+	int level, old_level = e->scope_level, old_scope = e->window_scope, dt = v->dt;
 
 	level = at_level(e, max_level(e, idx, v->rank, 1));
 	t.level = level;
@@ -1057,9 +1077,13 @@ static struct etext reduction(struct expr *e, struct val *v, const struct ix *co
 	}
 	e->scope_level = level;
 	e->cond = NULL;
+	e->window = ix_as_var(sub[a->rank - 1]);
+	e->window_scope = e->scope;
 	e->walks++;
 	in = pl_expr(e, a, sub);
 	e->walks--;
+	e->window = old_window;
+	e->window_scope = old_scope;
 	e->cond = old_cond;
 	emit(e, level, "%s = %s;", t.t, pl_combine(e->pl, v->red, dt, t.t, t.vec ? as_vec(e, in, dt) : in.t, t.vec));
 	if (in.vec && !t.vec)

@@ -53,6 +53,9 @@ struct expr {
 	int red_done[64];
 	int n_temp;
 	int scope, scope_level;
+	/* cuda: of the innermost loop of a reduction around the current position, its variable and scope; NULL: none */
+	const struct ix_atom *window;
+	int window_scope;
 	int walks;             /* depth of loops of reductions around the current position */
 	const struct ix *cond; /* cuda: product of the scopes' conditions, if all are for whole vectors; else NULL */
 	int need_scalar;       /* set: the expression has no vector form */

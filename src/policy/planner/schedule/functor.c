@@ -132,31 +132,6 @@ const char *pl_place_body(struct pl *pl, struct kern *k, int which, const struct
 
 /* ---- cuda -------------------------------------------------------------------------------------------------------- */
 
-/* All constant factors of the terms beside the lane are multiples of n at the sizes at hand. */
-static int divides(const struct ix *off, const struct ix_atom *lane, int n)
-{
-	for (int i = 0; i < off->n; i++) {
-		int64_t c = off->m[i].c;
-		int is_lane = 0;
-
-		for (int a = 0; a < off->m[i].n; a++) {
-			is_lane |= off->m[i].atom[a] == lane;
-			if (off->m[i].atom[a]->kind == IX_SYM)
-				c *= off->m[i].atom[a]->value;
-		}
-		if (!is_lane && c % n)
-			return 0;
-	}
-	return 1;
-}
-
-static void guard_terms(struct pl *pl, const char *terms, int n)
-{
-	if (*terms)
-		ww_str_addf(&pl->guards, "\tif ((0%s) %% %d)\n\t\tww_fail(p, \"strides that are not multiples of %d\");\n",
-			terms, n, n);
-}
-
 /* An end that needs operand 0 at the result's index need not compute it anew, where the template has it. */
 static void know_own(const struct kern *k, struct expr *e)
 {
@@ -191,15 +166,15 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 		for (int i = 0; i < e.n_vload; i++) {
 			if (e.vload[i].one)
 				continue;
-			ok &= divides(e.vload[i].base, lane, n);
+			ok &= pl_divides(e.vload[i].base, lane, n);
 			terms = pl_cuda_terms(pl, terms, e.vload[i].base, lane);
 		}
 		if (*decl)
-			ok &= divides(pl_offset(pl, k->out[0]->root, k->out_idx[0]), lane, n);
+			ok &= pl_divides(pl_offset(pl, k->out[0]->root, k->out_idx[0]), lane, n);
 		if (ok || !vec)
 			break;
 	}
-	guard_terms(pl, terms, n);
+	pl_guard_terms(pl, terms, n);
 	arrays = pl_cuda_arrays(pl, e.vload, e.n_vload, "[N]");
 	loads = pl_cuda_loads(pl, lane, e.vload, e.n_vload, start, "");
 	for (int i = 0; i < e.n_vload; i++)
@@ -244,9 +219,9 @@ int pl_store_width(struct pl *pl, struct kern *k, const char *start, int most)
 		e.vload_index = "[l]";
 		pl_cuda_stores(&e, k, 2, start, &terms, &decl, "");
 		for (int i = 0; i < e.n_vload; i++)
-			ok &= e.vload[i].one || divides(e.vload[i].base, lane, n);
+			ok &= e.vload[i].one || pl_divides(e.vload[i].base, lane, n);
 		if (*decl)
-			ok &= divides(pl_offset(pl, k->out[0]->root, k->out_idx[0]), lane, n);
+			ok &= pl_divides(pl_offset(pl, k->out[0]->root, k->out_idx[0]), lane, n);
 		if (ok)
 			return n;
 	}

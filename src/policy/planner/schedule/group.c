@@ -131,9 +131,9 @@ static int inlined_on_cpu(const struct pl *pl, const struct val *r, double n, do
 
 enum { LARGE_WINDOW = 16 /* elements, beyond which a thread would wait for too many loads in turn */ };
 
-/* cuda: do windows of neighbouring results overlap along memory, and lie at most two elements apart?  Then a thread
- * that does several results shares loads among them. */
-static int overlaps(struct pl *pl, const struct val *r)
+/* cuda: do windows of neighbouring results overlap or touch along memory, and lie at most two elements apart?  Then a
+ * thread that does several results shares loads, or lines, among them. */
+static int adjoins(struct pl *pl, const struct val *r)
 {
 	const struct ix *idx[PL_MAX_RANK], *coef, *rest;
 	struct val *a = r->arg[0];
@@ -153,7 +153,7 @@ static int overlaps(struct pl *pl, const struct val *r)
 			continue;
 		all = l->kind == LEAF_LOAD && x && k && ix_affine(pl, l->off, x, &coef, &rest) && ix_is_const(coef, &lane) &&
 			lane >= 1 && lane <= 2 && ix_affine(pl, rest, k, &coef, &rest) && ix_is_const(coef, &step) && step >= 1 &&
-			lane < step * ix_num(a->size[a->rank - 1]);
+			lane <= step * ix_num(a->size[a->rank - 1]);
 		found = all;
 	}
 	pl->n_var = n_var; /* no text has these variables */
@@ -178,7 +178,7 @@ static int inline_red(
 		return 0; /* so few threads, of four elements, wait for each load in turn; a launch costs 2 to 4 us on an H200
 		           */
 	if (pl->target == WW_TARGET_CUDA && n > 8 && rows * n > 1 << 20 && pl_most_along(pl, a, a->rank - 1) &&
-		!overlaps(pl, r))
+		!adjoins(pl, r))
 		return 0;
 	times *= (double)ww_max(1, r->passes); /* a softmax of windows needs each of them three times */
 	return r->red < RED_ARGMAX && n <= 64 &&
@@ -389,6 +389,8 @@ static int red_space(struct pl *pl, struct kern *k, struct val *v, const struct 
 	return 1;
 }
 
+enum { MOST_PARTS = 4 };
+
 /* Index space for a root that has one element for each result of the reduction: its rows are the result's, and nothing
  * of the root depends on the columns. */
 static int result_space(struct pl *pl, struct kern *k, struct val *v, const struct leaf *l, const struct ix **idx)
@@ -425,6 +427,37 @@ static int space_works(struct pl *pl, struct kern *k, struct val *v, const struc
 		if (l->kind == LEAF_RED && l->val == red)
 			return red_fits(pl, k, l);
 	return 0;
+}
+
+/* Index space for a root whose last dimension is as long as several times the reduction's columns (a norm, and what is
+ * made of it, side by side): the kernel stores an element of each part at a column.  idx[] becomes the first part's. */
+static int part_space(struct pl *pl, struct kern *k, struct val *v, const struct val *r, const struct ix **idx)
+{
+	const struct ix *n = r->arg[0]->size[r->rank], *column;
+	int last = v->rank - 1, works = 0;
+	int64_t parts = last < 0 || r->nred != 1 ? 0 : ix_num(v->size[last]) / ww_max(1, ix_num(n));
+
+	if (pl->target != WW_TARGET_CUDA || v->last || parts < 2 || parts > MOST_PARTS ||
+		parts * ix_num(n) != ix_num(v->size[last]))
+		return 0;
+	pl_own_vars(pl, v, idx);
+	k->n_row = k->n_col = 0;
+	for (int d = 0; d < last; d++)
+		add_row(k, idx[d]);
+	column = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), n);
+	k->col[k->n_col++] = ix_as_var(column);
+	for (int p = 0; p < parts; p++) {
+		memcpy(k->out_idx[p], idx, (size_t)last * sizeof(*idx));
+		k->out[p] = v;
+		k->out_idx[p][last] = ix_add(pl, ix_mulc(pl, n, p), column);
+		works |= space_works(pl, k, v, k->out_idx[p], r);
+	}
+	if (!works)
+		return 0;
+	pl_guard_eq(pl, v->size[last], ix_mulc(pl, n, parts), "the columns of a fused reduction, several times");
+	idx[last] = column;
+	k->n_out = (int)parts;
+	return 1;
 }
 
 /* ---- Scheduling -------------------------------------------------------------------------------------------------- */
@@ -725,7 +758,7 @@ static void mark_needed(
 
 /* Has k reductions that nothing of it needs any more?  Something above them was stored after they had been collected (a
  * loss, whose mean over all rows v needs as well): k, planned for their rows, would do them once more. */
-static int does_too_much(struct pl *pl, const struct kern *k, struct val *v, const struct ix *const *idx)
+static int does_too_much(struct pl *pl, const struct kern *k, struct val *v)
 {
 	char needed[WW_ARRAY_LEN(k->red)] = { 0 };
 
@@ -737,12 +770,13 @@ static int does_too_much(struct pl *pl, const struct kern *k, struct val *v, con
 		pl_red_element(k, last, src);
 		mark_needed(pl, k, v, v->arg[0], src, needed);
 	} else {
-		mark_needed(pl, k, v, v, idx, needed);
+		for (int o = 0; o < k->n_out; o++)
+			mark_needed(pl, k, v, v, k->out_idx[o], needed);
 	}
 	return memchr(needed, 0, (size_t)k->n_red) != NULL;
 }
 
-/* The first of the three index spaces in which the reduction at l stands on rows; idx[] becomes v's index in it. */
+/* The first of the four index spaces in which the reduction at l stands on rows; idx[] becomes v's index in it. */
 static int find_space(struct pl *pl, struct kern *k, struct val *v, const struct leaf *l, const struct ix **idx)
 {
 	own_space(k, v, idx, l);
@@ -750,7 +784,9 @@ static int find_space(struct pl *pl, struct kern *k, struct val *v, const struct
 		return 1;
 	if (red_space(pl, k, v, l, idx) && space_works(pl, k, v, idx, l->val))
 		return 1;
-	return result_space(pl, k, v, l, idx) && space_works(pl, k, v, idx, l->val);
+	if (result_space(pl, k, v, l, idx) && space_works(pl, k, v, idx, l->val))
+		return 1;
+	return part_space(pl, k, v, l->val, idx);
 }
 
 /* Has r a result for each element of v, of a few of its own (a pool)? */
@@ -835,7 +871,15 @@ static int all_inline(struct pl *pl, struct val *v)
 static int shares_loads(struct pl *pl, const struct val *v, const struct val *r)
 {
 	return is_window(r, v) && v->rank == r->rank && pl_numel_now(v) >= 1024 * (int64_t)pl->dev.sm_count &&
-		r->red < RED_ARGMAX && overlaps(pl, r);
+		r->red < RED_ARGMAX && adjoins(pl, r);
+}
+
+/* Kernel k stores v at idx, and nothing else. */
+static void stores_at(struct kern *k, struct val *v, const struct ix *const *idx)
+{
+	k->out[0] = v;
+	k->n_out = 1;
+	memcpy(k->out_idx[0], idx, (size_t)v->rank * sizeof(*idx));
 }
 
 /* Row kernel k of v becomes a pointwise one, which does all reductions on the spot. */
@@ -849,7 +893,7 @@ static void as_points(struct pl *pl, struct kern *k, struct val *v, const struct
 	if (v->kind == V_RED)
 		plain_red(pl, v, v, src);
 	point_space(pl, k, v, idx);
-	memcpy(k->out_idx[0], idx, (size_t)v->rank * sizeof(*idx));
+	stores_at(k, v, idx);
 }
 
 /* Is v a window, or does it need some, whose reduction belongs where its elements are? */
@@ -905,7 +949,10 @@ static void row_kernel(struct pl *pl, struct val *v)
 		point_space(pl, k, v, idx);
 	} else if (finds_space(pl, k, v, &l, idx)) {
 		set_columns(pl, k);
-		collect(pl, k, v, v, idx, 0);
+		if (!k->n_out)
+			stores_at(k, v, idx);
+		for (int o = 0; o < k->n_out; o++)
+			collect(pl, k, v, v, k->out_idx[o], 0);
 	} else if (may_inline(pl, v, l->val)) {
 		pl_own_vars(pl, v, idx);
 		point_space(pl, k, v, idx);
@@ -917,13 +964,12 @@ static void row_kernel(struct pl *pl, struct val *v)
 		row_kernel(pl, v);
 		return;
 	}
-	if (k->kind == K_ROW && does_too_much(pl, k, v, idx)) {
+	if (!k->n_out)
+		stores_at(k, v, idx);
+	if (k->kind == K_ROW && does_too_much(pl, k, v)) {
 		row_kernel(pl, v);
 		return;
 	}
-	k->out[0] = v;
-	k->n_out = 1;
-	memcpy(k->out_idx[0], idx, (size_t)v->rank * sizeof(*idx));
 	if (suits_points(pl, k, v, l))
 		as_points(pl, k, v, idx);
 	if (k->kind == K_POINT)

@@ -156,23 +156,36 @@ static int memory_along_rows(struct pl *pl, struct kern *k)
 	return memory_along(pl, k, k->row[k->n_row - 1], &last);
 }
 
-/* cuda: does memory run along the remainders of the last axis of the rows by a size that an operand takes quotients of
- * it by (the rows of a product that another dimension of its operand lies inside of)?  The axis is two then. */
+/* Is v long enough that threads side by side along it fill sectors, and does memory run along it? */
+static int runs_long(struct pl *pl, struct kern *k, const struct ix_atom *v)
+{
+	struct lines loads;
+
+	return ix_num(v->b) >= SECTOR && memory_along(pl, k, v, &loads);
+}
+
+/* cuda: does memory run along the remainders, or the quotients, of the last axis of the rows by a size that an operand
+ * takes quotients of it by (the rows of a product that another dimension of its operand lies inside of; channels that
+ * were shuffled)?  The axis is two then. */
 static int memory_along_part(struct pl *pl, struct kern *k)
 {
 	const struct kern whole = *k;
 	const struct ix_atom *lane = k->n_row ? k->row[k->n_row - 1] : NULL;
 	const struct ix *off[512], *size = NULL;
-	struct lines loads;
 	struct buf *buf[512];
-	int n_var = pl->n_var;
+	int n_var = pl->n_var, last = k->n_row;
 
 	for (int i = 0, n = lane ? pl_kern_loads(pl, k, off, buf, 512) : 0; i < n && !size; i++)
 		size = pl_axis_divisor(off[i], lane);
-	if (!size || ix_num(size) < SECTOR || k->n_row == PL_MAX_RANK)
+	if (!size || k->n_row == PL_MAX_RANK)
 		return 0;
-	pl_split_axis(pl, k, k->n_row - 1, size);
-	if (memory_along(pl, k, k->row[k->n_row - 1], &loads))
+	pl_split_axis(pl, k, last - 1, size);
+	if (runs_long(pl, k, k->row[last]))
+		return 1;
+	const struct ix_atom *quotient = k->row[last - 1];
+	k->row[last - 1] = k->row[last];
+	k->row[last] = quotient;
+	if (runs_long(pl, k, quotient))
 		return 1;
 	*k = whole;
 	pl->n_var = n_var;
@@ -432,8 +445,18 @@ static double along_only(
 	return sum;
 }
 
-/* A row of which one operand takes quotients and remainders by a size, and lies along either, becomes two (the batches
- * and channels of a product's rows, in either order). */
+/* Does `off` run along the remainders of v by size, or along the quotients, at least 8 of them? */
+static int along_part(struct pl *pl, const struct ix *off, const struct ix_atom *v, const struct ix *size)
+{
+	const struct ix *n = ix_div(pl, v->b, size), *part = ix_var(pl, "part", n), *rest = ix_var(pl, "rest", size),
+					*e = ix_add(pl, ix_mul(pl, part, size), rest), *split = ix_subst(pl, off, &v, &e, 1);
+
+	return (ix_num(size) >= 8 && runs_along(pl, split, ix_as_var(rest))) ||
+		(ix_num(n) >= 8 && runs_along(pl, split, ix_as_var(part)));
+}
+
+/* A row of which one operand takes quotients and remainders by a size, and lies along one of them, becomes two (the
+ * batches and channels of a product's rows; channels that were shuffled). */
 static void split_across(struct pl *pl, struct kern *k)
 {
 	const struct ix_atom *lane = k->row[k->n_row - 1];
@@ -442,15 +465,10 @@ static void split_across(struct pl *pl, struct kern *k)
 
 	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
 		for (int d = 0; d < k->n_row - 1 && k->n_row < PL_MAX_RANK; d++) {
-			const struct ix *size = pl_axis_divisor(off[i], k->row[d]), *part, *rest, *e;
+			const struct ix *size = pl_axis_divisor(off[i], k->row[d]);
 
-			if (!size || ix_num(size) < 8 || !ix_has(off[i], lane) || runs_along(pl, off[i], lane))
-				continue;
-			part = ix_var(pl, "part", ix_div(pl, k->row[d]->b, size));
-			rest = ix_var(pl, "rest", size);
-			e = ix_add(pl, ix_mul(pl, part, size), rest);
-			e = ix_subst(pl, off[i], &k->row[d], &e, 1);
-			if (!runs_along(pl, e, ix_as_var(rest)) && !runs_along(pl, e, ix_as_var(part)))
+			if (!size || !ix_has(off[i], lane) || runs_along(pl, off[i], lane) ||
+				!along_part(pl, off[i], k->row[d], size))
 				continue;
 			pl_split_axis(pl, k, d, size);
 			n = pl_kern_loads(pl, k, off, buf, 512);
@@ -489,9 +507,25 @@ static int place_across(struct pl *pl, struct kern *k, int *itemsize)
 
 enum { IN_CACHE = 1 << 24, LONG_RUN = 64 }; /* bytes: below a third of the second level's; two sectors */
 
+enum { READ_AGAIN = 4 };
+
+/* Is load i, whose place data says, one of whole runs along the lane, few of which are read again?  Then it comes from
+ * memory about once in any order.  The data are integers that do not change along the lane. */
+static int reads_runs(struct pl *pl, const struct kern *k, const struct ix *const *off, struct buf *const *buf, int n,
+	int i, int64_t elements)
+{
+	const struct ix_atom *lane = k->row[k->n_row - 1];
+
+	for (int j = 0; j < n; j++)
+		if (pl_is_int(buf[j]->dt) && ix_has(off[j], lane))
+			return 0;
+	return runs_along(pl, off[i], lane) && places(k, off[i]) < (double)(READ_AGAIN * elements);
+}
+
 /* cuda: places that data says, along an axis that the rows go by outside of another one (gather along the first
  * dimension), in an operand beyond the cache: rows go along the data's axis first, since what they read then is the
- * operand's part for one index of the other axes. */
+ * operand's part for one index of the other axes.  What is written then is rows far apart, so not where that gains
+ * nothing. */
 static void gather_inside(struct pl *pl, struct kern *k)
 {
 	const struct ix *off[512];
@@ -502,17 +536,18 @@ static void gather_inside(struct pl *pl, struct kern *k)
 	if (last < 1 || ix_num(k->row[last + 1]->b) * pl_itemsize(k->out[0]->dt) < LONG_RUN)
 		return;
 	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++) {
-		int64_t bytes = pl_itemsize(buf[i]->dt);
+		int64_t elements = 1, bytes;
 		int free = -1, inner = 0;
 
 		for (int d = 0; d < buf[i]->rank; d++)
-			bytes *= ix_num(buf[i]->size[d]);
+			elements *= ix_num(buf[i]->size[d]);
+		bytes = elements * pl_itemsize(buf[i]->dt);
 		for (int d = 0; d <= last; d++) {
 			if (free < 0 && !ix_has(off[i], k->row[d]))
 				free = d;
 			inner |= free >= 0 && ix_has(off[i], k->row[d]);
 		}
-		if (ix_looks_up(off[i]) && inner && bytes > most) {
+		if (ix_looks_up(off[i]) && inner && bytes > most && !reads_runs(pl, k, off, buf, n, i, elements)) {
 			most = bytes;
 			best = free;
 		}

@@ -126,7 +126,11 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 	const char **decl, const char *cond);
 /* Append "| a | b ...": the factors of the terms of `off` beside the lane, as text of plan.c. */
 const char *pl_cuda_terms(struct pl *pl, const char *terms, const struct ix *off, const struct ix_atom *lane);
-/* The same for the lanes at which the comparisons of a load's condition change. */
+/* Are all factors of the terms beside the lane multiples of n at the sizes at hand? */
+int pl_divides(const struct ix *off, const struct ix_atom *lane, int n);
+/* The plan fails where such terms are not multiples of n. */
+void pl_guard_terms(struct pl *pl, const char *terms, int n);
+/* The same as pl_cuda_terms() for the lanes at which the comparisons of a load's condition change. */
 const char *pl_cuda_cond_terms(struct pl *pl, const char *terms, const struct ix *cond, const struct ix_atom *lane);
 /* Declarations of n vectors, and their loads from where the lane's first element is `start`; sub: behind the names. */
 const char *pl_cuda_loaded(const struct vload *v); /* the type of their elements */

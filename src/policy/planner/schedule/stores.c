@@ -73,6 +73,30 @@ const char *pl_cuda_terms(struct pl *pl, const char *terms, const struct ix *off
 	return terms;
 }
 
+int pl_divides(const struct ix *off, const struct ix_atom *lane, int n)
+{
+	for (int i = 0; i < off->n; i++) {
+		int64_t c = off->m[i].c;
+		int is_lane = 0;
+
+		for (int a = 0; a < off->m[i].n; a++) {
+			is_lane |= off->m[i].atom[a] == lane;
+			if (off->m[i].atom[a]->kind == IX_SYM)
+				c *= off->m[i].atom[a]->value;
+		}
+		if (!is_lane && c % n)
+			return 0;
+	}
+	return 1;
+}
+
+void pl_guard_terms(struct pl *pl, const char *terms, int n)
+{
+	if (*terms)
+		pl_guard(pl,
+			pl_fmt(pl, "\tif ((0%s) %% %d)\n\t\tww_fail(p, \"strides that are not multiples of %d\");\n", terms, n, n));
+}
+
 const char *pl_cuda_cond_terms(struct pl *pl, const char *terms, const struct ix *cond, const struct ix_atom *lane)
 {
 	for (int i = 0; cond && i < cond->n; i++)

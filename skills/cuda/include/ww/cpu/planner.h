@@ -15,4 +15,10 @@ typedef long long ix_t;
 #define PL_NAN __builtin_nan("")
 #include <ww/planner_scalar.h>
 
+PL_FN float pl_maxf(float a, float b) { return a != a || a > b ? a : b; }
+PL_FN float pl_minf(float a, float b) { return a != a || a < b ? a : b; }
+PL_FN float pl_quotientf(float a, float b) { return a / b; }
+PL_FN float pl_rsqrtf(float a) { return 1.0f / sqrtf(a); }
+PL_FN float pl_sigmoidf(float a) { return 1.0f / (1.0f + expf(-a)); }
+
 #endif
