@@ -314,33 +314,29 @@ def first_of_a_batch():
     return bool(why)
 
 
-RECURRENT = """import torch
-import torch.nn as nn
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rnn = nn.LSTM(64, 64, num_layers=2, bidirectional=True)
-    def forward(self, x):
-        return self.rnn(x)[0]
-def get_inputs():
-    return [torch.randn(32, 16, 64)]
-def get_init_inputs():
-    return []
-"""
+# The add task on two streams, joined by events; its solution is the add task's.
+FORKED = ADD.replace("        return torch.relu(x + self.bias) * 2\n", """\
+        here, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
+            a = torch.relu(x + self.bias)
+        b = torch.relu(x + self.bias)
+        here.wait_stream(side)
+        return a + b
+""")
 
 
 def connections_of_workers():
-    """A module whose call uses several streams gets a worker with the driver's number of hardware connections."""
+    """A module whose call uses several streams gets a worker with the driver's number of hardware connections.  (Of
+    cuDNN's recurrent layers the capture may be a chain: they are no test of it.)"""
     start, said, why = time.monotonic(), "a call of the module uses several streams", ""
     env = dict(h.env, WARPWRIGHT_LOG="info", XDG_CACHE_HOME=os.path.join(h.dir.name, "cache-streams"))
-    for name, source, again in (("one", ADD, 0), ("several", RECURRENT, 1)):
-        # The planner's first solution: a wrong one is answered before the module's call is captured.
-        argv = [BINARY, "eval", "--suite", h.write(f"{name}.py", source), "--target", "cuda", "--loop", "single",
-                "--baselines", "eager", "--json", "-o", os.path.join(h.dir.name, f"eval-{name}")]
+    for name, source, again in (("one", ADD, 0), ("several", FORKED, 1)):
+        argv = h.command(f"streams-{name}", source, HONEST, plan(), ("--baselines", "eager"))
         done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=280)
         if done.stderr.count(said) != again or done.returncode:
             why += f"{name}: exit {done.returncode}, {done.stderr.count(said)} workers started again: " \
-                   f"{(done.stdout + done.stderr)[-300:]}"
+                   f"{(done.stdout + done.stderr)[-300:]} "
     print(f"{'not ok' if why else 'ok':<6} {'connections_of_workers':<20} {time.monotonic() - start:5.1f} s  {why}",
           flush=True)
     return bool(why)
