@@ -173,7 +173,7 @@ class Worker:
         return {}, []
 
     def compare(self, q, fds):
-        answer = self.loaded().compare(q["rule"], bool(q.get("if_finite")))
+        answer = self.loaded().compare(q["rule"], bool(q.get("if_finite")), q.get("near_ties") or {})
         drawn = bool(q.get("next") and answer["pass"] and answer["outputs"])
         if drawn:
             self.draw(q["next"], ())

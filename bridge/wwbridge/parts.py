@@ -231,6 +231,8 @@ TAIL = 3.72  # 1 in 10,000 of a normal distribution exceeds so many standard dev
 ONE = 16  # the error of one element may be so many times the floor, in a part as in the whole
 SOON = 4  # neighbours after which a part that is far beyond its limit is wrong
 UNITS_CAP = 0.25  # conditioning allows errors up to this share of a part, so that zeros are never right
+SHARE = 0.02  # of the parts of a kind may have an unusual error
+UNUSUAL2, OWN2, BEFORE = 16, 9, 8  # square of times the usual error; the same of PyTorch's, after so many runs
 SCALES = 2200  # binary orders of magnitude of a square in fp64
 
 
@@ -252,6 +254,7 @@ class Limits:
         least2 = torch.maximum(exact2 * floor**2 * (ONE**2 / n).clamp(min=1.0), n * smallest**2)
         self.limit2 = torch.maximum(least2, 16 * torch.maximum(own2, self._usual2(own2, n, kind)))
         self.seen, self.sum2, self.sum4, self.moved2, self.wide = 0, 0, 0, torch.zeros_like(own2), {}
+        self.own_unusual = torch.zeros(len(self.layout.kinds) + 1, dtype=torch.float64, device=own2.device)
 
     def usual2(self, error2):
         """The usual error of each part, from those of all, squared."""
@@ -278,6 +281,9 @@ class Limits:
         elif unit is not None:
             self.moved2 = torch.maximum(self.moved2,
                                         moved2 * (BACKWARD / max(unit, torch.finfo(torch.float32).eps)) ** 2)
+        if self.seen >= BEFORE:
+            most2 = torch.maximum(self.limit2, OWN2 * (self.own2 + self.sum2) / self.seen)
+            self.own_unusual = torch.maximum(self.own_unusual, self.count(error2 > most2))
         self.sum2, self.sum4 = self.sum2 + error2, self.sum4 + error2 * error2
 
     def widen(self, n):
@@ -291,6 +297,22 @@ class Limits:
             of = (2 * usual2**2 / spread).nan_to_num(LEAST, posinf=LEAST).clamp(1, LEAST)
         units2 = torch.minimum(self.moved2, self.size2 * UNITS_CAP**2)
         self.wide[n] = torch.maximum(self.limit2, torch.maximum(16 * tail(of) ** 2 * usual2, units2))
+
+    def count(self, parts):
+        """How many of these parts there are of each kind."""
+        of = self.layout.counts(parts.device)[1]
+        return torch.zeros_like(self.own_unusual).index_add_(0, of, parts.double())
+
+    def crowd2(self, error2):
+        """Limits, squared, for an output of which too many parts have unusual errors, each within its own limit: more
+        than SHARE of a kind, and more than twice as many as there are in any neighbour.  None if there are not."""
+        units2 = torch.minimum(self.moved2, self.size2 * UNITS_CAP**2)
+        usual2 = (self.own2 + self.sum2) / (self.seen + 1)
+        most2 = torch.maximum(UNUSUAL2 * usual2, torch.maximum(self.limit2, units2))
+        all_ = self.count(torch.ones_like(error2))
+        many = self.count(error2 > most2) > torch.maximum(SHARE * all_, 2 * self.own_unusual + FEWER)
+        of = self.layout.counts(error2.device)[1]
+        return torch.where(many[of], most2, math.inf) if bool(many.any()) else None
 
     def tensors(self):
         return [self.size2, self.own2, self.limit2, *self.wide.values()]

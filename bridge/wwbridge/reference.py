@@ -16,7 +16,9 @@ error that PyTorch would exceed there in one of 10,000 draws, and beyond what 84
 inputs do to the exact result.  That error is the root mean square of those that were seen, the draw's own included,
 times 4.0 if a single element makes it and 1.3 if 64 do; their variance shows how many (after 17 normal errors the
 next one exceeds 16 times their root mean square once in 10^11).  A part far beyond its limit after SOON neighbours is
-wrong without further ones.  Few parts that are wrong may be near ties all the same (ties.py).
+wrong without further ones.  Few parts that are wrong may be near ties all the same (ties.py); runs for these cost less
+than neighbours, so some are made behind the first SOON.  Where many parts come near their limits, the limits tell
+nothing of each: then their number is compared with that in PyTorch's own runs (Limits.crowd2).
 
 Neighbours decide on the whole of an output, too, unless its error is far beyond the limit.  Of two equally exact
 programs one has more than four times the error of the other, in a single number, in 15% of all draws; the result of a
@@ -83,8 +85,8 @@ class References:
         self.seen = []  # for each neighbour: errors() of each output
         self.each = {}  # for each neighbour: the possible error of each number of a small output
         self.near = {}  # for outputs with a part that may be a near tie, and neighbours so far: Ties
-        self.otherwise = []  # for each run with other roundings: the errors of the parts of each output, or None
-        self.ties_s = 0.0  # how long this comparison has looked for near ties
+        self.otherwise = []  # for each run with other roundings: a ties.Run of each output, or None
+        self.cost = ties.Cost()  # of the near ties of this comparison
         task.target.sync()
 
     def _doubles(self):
@@ -162,7 +164,7 @@ class References:
     def tensors(self):
         return [*self.exact, *self.default, *(t for p in self.limits if p for t in p.tensors()),
                 *(t.near2 for t in self.near.values()),
-                *(t for run in self.otherwise for t in run or () if t is not None)]
+                *(t for run in self.otherwise for r in run or () if r for t in r.tensors())]
 
     def answer(self):
         return {
@@ -175,12 +177,13 @@ class References:
             ],
         }
 
-    def compare(self, outputs, rule):
-        rows, self.ties_s = [], 0.0
+    def compare(self, outputs, rule, cost=None):
+        """cost: what near ties may cost, and in the answer what they did."""
+        rows, self.cost = [], cost or ties.Cost()
         for i, found in enumerate(outputs):
             row = self.judge(i, found, rule)
             rows.append({k: number(v) if isinstance(v, float) else v for k, v in row.items() if k != "excess"})
-        return {"pass": all(r["pass"] for r in rows), "rule": rule, "outputs": rows}
+        return {"pass": all(r["pass"] for r in rows), "rule": rule, "outputs": rows, "near_ties": self.cost.answer()}
 
     def judge(self, i, found, rule):
         exact, default, own = self.exact[i], self.default[i], self.own[i]
@@ -205,17 +208,20 @@ class References:
             wide = wider(own, seen, found.numel())
             with self.task.lightly():
                 row = judge_strict(found, exact, default, wide, self.limits[i], n)
-            if row["pass"] or row["excess"] > (BEYOND if row["part"] else FURTHER):
+            last = n == NEIGHBOURS or row["excess"] > (BEYOND if row["part"] else FURTHER)
+            if not row["pass"]:
+                row = self._near_ties(i, found, row, wide, n, ties.RUNS if last else ties.AHEAD)
+            if row["pass"]:
+                row, last = self._crowded(i, found, row, wide), n == NEIGHBOURS
+            if row["pass"] or last:
                 break
-        if not row["pass"]:
-            row = self._near_ties(i, found, row, wide, n)
         if row["pass"] and 1 < found.numel() < 2 * FEWER:
             return self._each(i, found, row)
         return row
 
-    def _near_ties(self, i, found, row, own, n):
+    def _near_ties(self, i, found, row, own, n, most=ties.RUNS):
         """The row of an output that is right but for near ties (ties.py), by its limits after n neighbours; else
-        `row`."""
+        `row`.  most: runs with other roundings."""
         limits, exact = self.limits[i], self.exact[i]
         if limits is None or row["nonfinite"] or self.doubles[i] or not self.finite[i]:
             return row
@@ -225,30 +231,51 @@ class References:
             beyond = error2 > limit2
             if not ties.few(limits, beyond):
                 return row
-        near, start = self.near.setdefault((i, n), ties.Ties(limits, limit2)), time.monotonic() - self.ties_s
+        near, start = self.near.setdefault((i, n), ties.Ties(limits, limit2)), time.thread_time() - self.cost.seconds
         while True:
             with self.task.lightly():
-                for some in near.sets(error2, beyond):
-                    rest = without(found, exact, limits.layout, some)
-                    right = judge_strict(rest, exact, self.default[i], own, limits, n, some)
-                    if right["pass"]:
-                        whole = Distance(found, exact).measure()
-                        return {**right, "err_rel": whole["err_rel"], "err_abs": whole["err_abs"]}
-            self.ties_s = time.monotonic() - start
-            if near.runs == ties.RUNS or near.none() or self.ties_s > ties.SECONDS:
+                right = self._right_but_for(near.sets(error2, beyond), near, i, found, own, n)
+            self.cost.seconds = time.thread_time() - start
+            done = len(near.runs)
+            if right or done == most or near.none() or self.cost.over(done == len(self.otherwise)):
+                return right or row
+            if done == len(self.otherwise):
+                self.cost.runs += 1
+                self.otherwise.append(self._otherwise(done))
+            run = self.otherwise[done]
+            near.learn(run and run[i])
+
+    def _crowded(self, i, found, row, own):
+        """`row`, of an output that is right by its limits after neighbours; where too many of its parts come near
+        these, the row of the worst of them."""
+        limits, exact = self.limits[i], self.exact[i]
+        if limits is None or self.doubles[i] or not self.finite[i]:
+            return row
+        with self.task.lightly():
+            limit2 = limits.crowd2(squares(found, exact))
+            if limit2 is None:
                 return row
-            if near.runs == len(self.otherwise):
-                self.otherwise.append(self._otherwise(near.runs))
-            errors2 = self.otherwise[near.runs]
-            near.learn(errors2 and errors2[i])
+            own = {**own, "limit_rel": row["limit_rel"], "limit_abs": row["limit_abs"]}
+            return worst_part(found, exact, own, Distance(found, exact).measure(), limits, limit2)
+
+    def _right_but_for(self, sets, near, i, found, own, n):
+        """The row of output i where it is right but for one of these sets of near ties; None if it is not."""
+        exact = self.exact[i]
+        for some in sets:
+            rest = without(found, exact, near.limits.layout, some)
+            row = judge_strict(rest, exact, self.default[i], own, near.limits, n, some)
+            if row["pass"] and near.explain(found, exact, some):
+                whole = Distance(found, exact).measure()
+                return {**row, "err_rel": whole["err_rel"], "err_abs": whole["err_abs"]}
 
     def _otherwise(self, k):
-        """The errors of the parts of each output (None: it has none) in a run of the task's own program with other
-        roundings; None if the run fails."""
+        """A run of the task's own program with other roundings: for each output a ties.Run (None: it has no parts);
+        None if the run fails."""
         with Neighbour(self.task, k, ties.move):
             out = self._if_taken(lambda: default_run(self.task, ties.Jitter(generator(self.task, k))))
         with self.task.lightly():
-            return out and [squares(o, e) if p else None for o, e, p in zip(out, self.exact, self.limits)]
+            return out and [ties.Run(o, e, squares(o, e)) if p else None
+                            for o, e, p in zip(out, self.exact, self.limits)]
 
     def _each(self, i, found, row):
         """Check each number of an output that is right as a whole and too small for parts: none may be omitted or

@@ -39,6 +39,7 @@ from .pool import Pool
 from .redraw import CONTAINERS, State, tensors_of
 from .reference import References, degenerate
 from .tensors import DTYPES, copy_all, out_of_memory, same_bits, span, span_bytes, sub_seed
+from .ties import Cost
 from .trace import Trace
 
 MAX_RANK = 8
@@ -589,16 +590,17 @@ class Task:
                 self._pool.put(self._draw_key, self._references, self._values if self._keeps_values else None)
         return self._references.answer()
 
-    def compare(self, rule, if_finite=False):
+    def compare(self, rule, if_finite=False, near_ties=None):
+        """near_ties: what the runs for them may cost (ties.Cost); no bound of the judge's where it is empty."""
         if self._shared is None:
             raise Refuse("request", "compare needs buffers and a draw first")
         if rule not in ("strict", "paper"):
             raise Refuse("request", "compare: rule must be strict or paper")
         reference = self.reference()
         if if_finite and not reference["finite"]:
-            return {"reference": reference, "pass": True, "rule": rule, "outputs": []}
-        return {"reference": reference, **self._references.compare(self._shared.outputs if self._kept is None
-                                                                   else self._kept, rule)}
+            return {"reference": reference, "pass": True, "rule": rule, "outputs": [], "near_ties": Cost().answer()}
+        outputs = self._shared.outputs if self._kept is None else self._kept
+        return {"reference": reference, **self._references.compare(outputs, rule, Cost(**(near_ties or {})))}
 
     # ---- Candidates in a PyTorch form, which run in processes of their own
 

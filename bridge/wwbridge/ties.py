@@ -11,7 +11,8 @@ parameters.  A part is a near tie if in one of these runs
 
     its error is beyond its limit, too, and more than twice what is usual, in that run, in parts of its kind and size
     (whose errors grow alike, by 3.3 times PyTorch's, where there are no near ties), and
-    its error is as large as the solution's, within a factor of the root of two.
+    its error is as large as the solution's, within a factor of the root of two, and
+    the solution's values lie on the way from the reference to those of one or two of these runs.
 
 A solution is right where its parts beyond their limits are near ties, or larger than those and right without them; and
 where its near ties are no more than the run with most such parts has, and no more than SHARE of all parts.  So a task
@@ -27,17 +28,25 @@ the inputs alone (a tie of rounded gates is wider than any move of inputs that l
 """
 
 import math
+import time
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from .tensors import span
 
 UNITS = {torch.float32: 84, torch.float64: 84}  # 1e-5 in fp32; else one
 BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 SHARE, MOST = 0.01, 4096  # of the parts, as of whole numbers that are undecided; in all, since each takes time
 RUNS, FIRST = 32, 8  # runs, and those after which a task without any near tie has none
-SECONDS = 60  # after so long no further run is begun for a comparison: the judge waits 300 s for it
+SECONDS = 60  # of a processor, after which no further run is begun for a comparison: what others use does not count
+WAIT_S = 150  # the same by the clock: the judge waits 300 s for a comparison
+AHEAD = 16  # runs before the more costly neighbours behind the first few
 USUAL2 = 4  # square of how much larger than usual an error is in a near tie
 SIZE2 = 2  # square of how much larger than in these runs an error may be
+ASIDE2 = 0.25  # share of an error, squared, that may point elsewhere than in these runs
+SPARSE, LARGE = 16, 1 << 25  # of so many elements a run remembers one; of larger outputs none
+PIECE = 1 << 17  # elements that are moved at a time on the cpu: they stay in the cache
 
 # Operators of ATen whose results are rounded and are no copies of one of their operands.
 ROUNDS = frozenset("""
@@ -62,6 +71,12 @@ ROUNDS = frozenset("""
 def move(t, generator):
     """Move the elements of t by a random number of units in the last place, at most UNITS, to both sides; not whole
     numbers, while others can be told from them."""
+    flat = span(t)
+    for piece in flat.split(PIECE) if not t.is_cuda and flat.numel() == t.numel() else (t,):
+        move_piece(piece, generator)
+
+
+def move_piece(t, generator):
     info, n = torch.finfo(t.dtype), UNITS.get(t.dtype, 1)
     size = t.abs()
     free = ((t != t.round()) | (size >= 1 / info.eps)) & (size >= info.tiny) & (size <= info.max / 2)
@@ -102,23 +117,84 @@ def few(limits, beyond):
     return bool(beyond.any()) and bool(((wrong <= SHARE * all_) & (SHARE * all_ >= 1)).any())
 
 
+class Cost:
+    """What near ties cost a comparison.  A verdict makes more than a dozen of them; what it may spend in all is the
+    judge's to say (src/judge/session_draws.c), and what is left of that is `runs` and `seconds`."""
+
+    def __init__(self, runs=math.inf, seconds=math.inf):
+        self.most, self.most_s = runs, min(seconds, SECONDS)
+        self.runs, self.seconds, self.until, self.short = 0, 0.0, time.monotonic() + WAIT_S, False
+
+    def over(self, another_run):
+        """Is nothing left, be it of time or for another run?"""
+        late = self.seconds > self.most_s or time.monotonic() > self.until
+        self.short |= late or another_run and self.runs >= self.most
+        return self.short
+
+    def answer(self):
+        return {"runs": self.runs, "seconds": self.seconds, "short": self.short}
+
+
+class Run:
+    """One output of a run with other roundings: the errors of its parts, and the elements that differ most."""
+
+    def __init__(self, out, exact, error2):
+        off = (out.reshape(-1).double() - exact.reshape(-1)).nan_to_num()
+        self.error2, n = error2, 0 if off.numel() > LARGE else off.numel() // SPARSE
+        self.at = off.abs().topk(n, sorted=False).indices.sort().values.int()
+        self.by = off[self.at].float()
+
+    def tensors(self):
+        return [self.error2, self.at, self.by]
+
+    def off(self, at):
+        """By how much the elements at these flat positions differ, 0 where that was little."""
+        i = torch.searchsorted(self.at, at.int()).clamp(max=len(self.at) - 1)
+        return torch.where(self.at[i] == at, self.by[i], 0.0).double()
+
+
+class Parted:
+    """Vectors over the elements of some parts, and sums over each part."""
+
+    def __init__(self, where):
+        self.n = len(where)
+        self.at = torch.cat(where)
+        self.of = torch.repeat_interleave(torch.tensor([len(w) for w in where], device=self.at.device))
+
+    def dot(self, a, b):
+        return torch.zeros(self.n, dtype=a.dtype, device=a.device).index_add_(0, self.of, a * b)
+
+    def less(self, a, b):
+        """a without its share of the direction b."""
+        return a - (self.dot(a, b) / self.dot(b, b)).nan_to_num(0.0, 0.0, 0.0)[self.of] * b
+
+    def nearest(self, a, directions):
+        """For each part, of these directions the one that explains most of a."""
+        best, most = torch.zeros_like(a), torch.zeros(self.n, dtype=a.dtype, device=a.device)
+        for b in directions:
+            share = (self.dot(a, b) ** 2 / self.dot(b, b)).nan_to_num(0.0, 0.0, 0.0)
+            best = torch.where((share > most)[self.of], b, best)
+            most = torch.maximum(most, share)
+        return best
+
+
 class Ties:
     """The near ties of one output, by the runs made so far."""
 
     def __init__(self, limits, limit2):
         self.limits, self.limit2 = limits, limit2
-        self.near2, self.most, self.runs = torch.zeros_like(limit2), 0, 0
+        self.near2, self.most, self.runs = torch.zeros_like(limit2), 0, []
 
-    def learn(self, error2):
-        """error2: errors of the parts in a run with other roundings, or None where it failed."""
-        self.runs += 1
-        if error2 is not None:
-            tie = (error2 > self.limit2) & (error2 > USUAL2 * self.limits.usual2(error2))
-            self.near2 = torch.maximum(self.near2, torch.where(tie, error2, 0.0))
+    def learn(self, run):
+        """run: one with other roundings, or None where it failed."""
+        self.runs.append(run)
+        if run is not None:
+            tie = (run.error2 > self.limit2) & (run.error2 > USUAL2 * self.limits.usual2(run.error2))
+            self.near2 = torch.maximum(self.near2, torch.where(tie, run.error2, 0.0))
             self.most = max(self.most, int(tie.sum()))
 
     def none(self):
-        return self.runs >= FIRST and not self.most
+        return len(self.runs) >= FIRST and not self.most
 
     def sets(self, error2, beyond):
         """Sets of near ties, growing with the size of parts, that may be all that is wrong: those of the parts `beyond`
@@ -131,3 +207,16 @@ class Ties:
             if int(some.sum()) > min(self.most, SHARE * len(n), MOST):
                 return
             yield some
+
+    def explain(self, found, exact, some):
+        """Do the errors of these parts point to where the runs went?  A near tie has two sides or three: what is on
+        none of them, nor between, is wrong for another reason, as zeros are.  Not asked of an output beyond LARGE."""
+        if exact.numel() > LARGE:
+            return True
+        parts = Parted([self.limits.layout.find(p, found.device)[1] for p in some.nonzero().flatten().tolist()])
+        left = (found.reshape(-1)[parts.at].double() - exact.reshape(-1)[parts.at]).nan_to_num()
+        whole2, off = parts.dot(left, left), [run.off(parts.at) for run in self.runs if run is not None]
+        for _ in range(2):
+            way = parts.nearest(left, off)
+            left, off = parts.less(left, way), [parts.less(o, way) for o in off]
+        return bool((parts.dot(left, left) <= torch.maximum(ASIDE2 * whole2, self.limit2[some])).all())

@@ -417,6 +417,7 @@ out:
 	v->seconds.wait = waited_s(t);
 	v->seconds.reference = t->reference_s;
 	v->seconds.steps = t->spent;
+	v->tie_runs = (int)t->ties.runs;
 	return rc;
 }
 
@@ -424,6 +425,7 @@ static enum ww_rc measure_locked(struct ww_judge_task *t, struct built *b, const
 	enum ww_judge_depth depth, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
 	struct measuring m = { t, b, baseline, depth, v, diag, 0 };
+	t->ties = (struct ww_ref_ties){ 0, 0 };
 	if (compiles_first(t, v->form, depth))
 		WW_CHECK(compile_first(t, compile_baseline, err));
 	enum ww_turn_kind first = t->degenerate[0] < 0 ? WW_TURN_LOAD : WW_TURN_SHARED; /* the task's first verdict */

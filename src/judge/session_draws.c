@@ -53,6 +53,29 @@ enum ww_rc ww_session_draw_unchecked(struct ww_judge_task *t, enum ww_ref_params
 	return draw(t, &d, err);
 }
 
+/* A verdict's comparisons share these: an honest solution of a task with near ties needs some seven runs for each of a
+ * dozen draws.  Then the rule decides without near ties. */
+static const struct ww_ref_ties verdict_ties = { 192, 120 };
+
+static struct ww_ref_ties ties_left(const struct ww_judge_task *t)
+{
+	return (struct ww_ref_ties){ verdict_ties.runs - t->ties.runs, verdict_ties.seconds - t->ties.seconds };
+}
+
+static void note_ties(struct ww_session *s, const struct ww_ref_compare *c)
+{
+	struct ww_judge_task *t = s->t;
+	t->ties.runs += c->ties.runs;
+	t->ties.seconds += c->ties.seconds;
+	t->spent.ties += c->ties.seconds;
+	t->spent.compare -= c->ties.seconds;
+	if (!c->pass && c->ties_short)
+		ww_str_addf(&s->diag,
+			"  not every near tie was looked for: that had taken %lld runs with other roundings and %.0f s of a "
+			"processor\n",
+			(long long)t->ties.runs, t->ties.seconds);
+}
+
 static double worse(double a, double b) { return isnan(a) ? b : isnan(b) ? a : a > b ? a : b; }
 
 enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite, struct ww_err *err)
@@ -77,7 +100,8 @@ enum ww_rc ww_session_check_draw(
 		d = pooled(t, next->scale, next->shift, next->params);
 	ww_turn_step(&t->turn);
 	uint64_t start = ww_now_ns();
-	WW_TRY(ww_ref_compare(t->ref, t->rule, finite != NULL, next ? &d : NULL, c, err));
+	const struct ww_ref_ties may = ties_left(t);
+	WW_TRY(ww_ref_compare(t->ref, t->rule, finite != NULL, next ? &d : NULL, &may, c, err));
 	*drawn = c->drawn;
 	if (c->drawn)
 		t->drawn_seed = d.seed;
@@ -101,6 +125,7 @@ enum ww_rc ww_session_check_draw(
 		s->failed = 1;
 	}
 	WW_BUG(!c->pass && !s->failed);
+	note_ties(s, c);
 	if (!s->failed) {
 		WW_TRY(s->ops->guards(s->candidate, &res, err));
 		ww_session_fail_run(s, &res, when);

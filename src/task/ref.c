@@ -372,20 +372,29 @@ static enum ww_rc read_reference(const json_t *o, struct ww_ref_compare *out, st
 	return ww_json_get_bool(o, "finite", what, &out->finite, err);
 }
 
+static enum ww_rc read_ties(const json_t *o, struct ww_ref_compare *out, struct ww_err *err)
+{
+	WW_CHECK(ww_json_get_int(o, "runs", what, &out->ties.runs, err));
+	WW_CHECK(ww_json_get_num(o, "seconds", what, &out->ties.seconds, err));
+	return ww_json_get_bool(o, "short", what, &out->ties_short, err);
+}
+
 enum ww_rc ww_ref_compare(struct ww_ref *r, enum ww_rule rule, int if_finite, const struct ww_ref_draw *next,
-	struct ww_ref_compare *out, struct ww_err *err)
+	const struct ww_ref_ties *may, struct ww_ref_compare *out, struct ww_err *err)
 {
 	json_t *b, *rows;
 	memset(out, 0, sizeof(*out));
 	enum ww_rc rc = ask(r,
-		json_pack("{s:s, s:s, s:b, s:o*}", "request", "compare", "rule", ww_rule_name(rule), "if_finite", if_finite,
-			"next", next ? draw_request(next) : NULL),
+		json_pack("{s:s, s:s, s:b, s:{s:I, s:f}, s:o*}", "request", "compare", "rule", ww_rule_name(rule), "if_finite",
+			if_finite, "near_ties", "runs", (json_int_t)may->runs, "seconds", may->seconds, "next",
+			next ? draw_request(next) : NULL),
 		request_s(r), &b, err);
 	if (rc != WW_OK)
 		return rc;
 	WW_TRY(read_reference(json_object_get(b, "reference"), out, err));
 	WW_TRY(ww_json_get_bool(b, "pass", what, &out->pass, err));
 	WW_TRY(ww_json_get_bool(b, "drawn", what, &out->drawn, err));
+	WW_TRY(read_ties(json_object_get(b, "near_ties"), out, err));
 	WW_TRY(ww_json_get_array(b, "outputs", what, &rows, err));
 	for (size_t i = 0; i < json_array_size(rows) && i < WW_MAX_OUTPUTS; i++, out->n_outputs++)
 		WW_TRY(read_diff(json_array_get(rows, i), &out->outputs[i], err));

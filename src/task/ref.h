@@ -166,18 +166,28 @@ struct ww_ref_diff {
 	char looks[16];   /* what the wrong elements hold: "", "nan", "unwritten", "zero", "shifted" */
 	char part[96];    /* "", or the part that all of this is about, where the whole is right: "row 18" */
 };
+/* Runs of the task with other roundings, which decide near ties (bridge/wwbridge/ties.py), and seconds of a processor
+ * for them. */
+struct ww_ref_ties {
+	int64_t runs;
+	double seconds;
+};
 struct ww_ref_compare {
 	int pass;
-	int fp64;   /* 0: the reference did not fit in fp64, fp32 with TF32 off was used */
-	int finite; /* every output of both runs is finite */
-	int drawn;  /* `next` was made */
+	int fp64;                /* 0: the reference did not fit in fp64, fp32 with TF32 off was used */
+	int finite;              /* every output of both runs is finite */
+	int drawn;               /* `next` was made */
+	struct ww_ref_ties ties; /* what was spent */
+	int ties_short;          /* 1: not all near ties were looked for, since no more may be spent */
 	int n_outputs;
 	struct ww_ref_diff outputs[WW_MAX_OUTPUTS];
 };
 /* if_finite: references that are not finite are not compared with; then pass is 1 and n_outputs 0.  next (NULL: none):
- * where the outputs were compared and are right, this draw is made behind that, in the same request. */
+ * where the outputs were compared and are right, this draw is made behind that, in the same request.  may: what near
+ * ties may cost (never more than 32 runs and 60 s, 150 s by the clock, and the run begun last); behind that the rule
+ * decides without them. */
 enum ww_rc ww_ref_compare(struct ww_ref *r, enum ww_rule rule, int if_finite, const struct ww_ref_draw *next,
-	struct ww_ref_compare *out, struct ww_err *err) WW_MUST_CHECK;
+	const struct ww_ref_ties *may, struct ww_ref_compare *out, struct ww_err *err) WW_MUST_CHECK;
 
 /* Whether the task is degenerate under each rule: would the rule take an answer that ignores the input?  Draws twice
  * from the seeds (so the current draw is gone afterwards). */

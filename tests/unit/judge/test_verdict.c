@@ -123,7 +123,7 @@ static const char golden[] =
 	"\"reward\":2.0,\"aten_ops\":[\"aten.mm\",\"aten.relu\"],\"draws\":5,\"checked_calls\":8,\"attempts\":1,\"set_aside\":0,"
 	"\"disturbance\":\"others\",\"repeats\":0,\"nondeterministic\":0,\"diagnostics\":\"two\\nlines \xc3\xa4\","
 	"\"seconds\":{\"reference\":0.0,\"plan\":0.0,\"compile\":0.0,\"wait\":0.0,\"verify\":0.0,\"time\":0.0,\"total\":1.5,\"load\":0.0,\"draw\":0.0,"
-	"\"run\":0.0,\"compare\":0.0,\"repeat\":0.0,\"baseline\":0.0},\"device\":\"NVIDIA \\\"X\\\"\",\"solution_id\":\"ab\","
+	"\"run\":0.0,\"compare\":0.0,\"repeat\":0.0,\"ties\":0.0,\"baseline\":0.0},\"device\":\"NVIDIA \\\"X\\\"\",\"solution_id\":\"ab\","
 	"\"binary_id\":\"\",\"task_id\":\"cd\"}";
 
 static void json_round_trip(void **state)

@@ -189,6 +189,8 @@ static void a_task_with_modules_and_files_of_its_own(void **state)
 	unsetenv("PYTHONPATH");
 }
 
+static const struct ww_ref_ties no_ties = { 0, 0 };
+
 static void requests_out_of_order(void **state)
 {
 	(void)state;
@@ -198,7 +200,7 @@ static void requests_out_of_order(void **state)
 	double us;
 	load_file(&t, "ok");
 	OK(ww_ref_load(shared, &t, 1, e));
-	assert_int_equal(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, &err), WW_ERR_USAGE);
+	assert_int_equal(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &no_ties, &c, &err), WW_ERR_USAGE);
 	assert_int_equal(ww_ref_time(shared, WW_BASE_EAGER, WW_REF_CALL, 1, 0, &us, &err), WW_ERR_USAGE);
 	assert_int_equal(ww_ref_arm(shared, WW_BASE_EAGER, &err), WW_ERR_USAGE);
 	assert_true(ww_ref_alive(shared));
@@ -263,7 +265,7 @@ static void a_task_from_end_to_end(void **state)
 		shared, &(struct ww_ref_draw){ .seed = 5, .scale = 64, .shift = 3, .params = WW_REF_PARAMS_KEEP }, e));
 	for (int i = 0; i < 32; i++)
 		assert_true(fabsf(x[i] - (before[i] * 64 + 3)) < 1e-4f);
-	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &no_ties, &c, e));
 	assert_false(c.pass);
 	assert_true(c.fp64 && c.finite && c.n_outputs == 1 && c.outputs[0].rms > 0);
 	assert_string_equal(c.outputs[0].pattern, "all");
@@ -271,12 +273,12 @@ static void a_task_from_end_to_end(void **state)
 	assert_int_equal(c.outputs[0].violations, 32);
 	for (int i = 0; i < 32; i++)
 		y[i] = x[i] > 0 ? 2 * x[i] : 0;
-	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &no_ties, &c, e));
 	assert_true(c.pass && c.outputs[0].err_rel == 0);
-	OK(ww_ref_compare(shared, WW_RULE_PAPER, 0, NULL, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_PAPER, 0, NULL, &no_ties, &c, e));
 	assert_true(c.pass);
 	y[3 * 8 + 5] += 1;
-	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &no_ties, &c, e));
 	assert_false(c.pass);
 	assert_int_equal(c.outputs[0].violations, 1);
 	assert_int_equal(c.outputs[0].rank, 2);
@@ -287,14 +289,14 @@ static void a_task_from_end_to_end(void **state)
 	const struct ww_ref_draw next = { .seed = 5, .scale = 1, .params = WW_REF_PARAMS_REDRAW };
 	float wrong_on[32];
 	memcpy(wrong_on, x, sizeof(wrong_on));
-	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, &next, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, &next, &no_ties, &c, e));
 	assert_false(c.pass || c.drawn);
 	assert_memory_equal(wrong_on, x, sizeof(wrong_on));
 	y[3 * 8 + 5] -= 1;
-	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, &next, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, &next, &no_ties, &c, e));
 	assert_true(c.pass && c.drawn);
 	assert_memory_equal(before, x, sizeof(before));
-	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &no_ties, &c, e));
 	assert_false(c.pass); /* they belong to the draw before */
 	for (int i = 0; i < 32; i++)
 		y[i] = x[i] > 0 ? 2 * x[i] : 0;
@@ -307,12 +309,12 @@ static void a_task_from_end_to_end(void **state)
 	y[0] += 1;
 	OK(ww_ref_same(shared, &same, e));
 	assert_false(same);
-	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &no_ties, &c, e));
 	assert_true(c.pass);
 	OK(ww_ref_wipe(shared, 1, 1, e));
 	for (int i = 0; i < 128; i++)
 		assert_int_equal(((unsigned char *)y)[i], 0xff);
-	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &no_ties, &c, e));
 	assert_false(c.pass);
 	json_t *o = NULL;
 	OK(ww_ref_origin(shared, &o, e));
