@@ -151,6 +151,61 @@ template <int OP, int TX, int TY, class F, class W> PL_FN void pl_down_arg(F &a,
 	}
 }
 
+/* What a thread gathers of its elements x in one pass, so that a second reduction, about a centre that the first one
+ * gives, needs none.  V: of a vector.
+ *
+ * pl_squares: sum of x, and of (x - m)^2 about any m.  What is summed are differences from the thread's first element,
+ * so that no large mean cancels: the thread's squares about its own mean, and n times that mean's distance from m. */
+struct pl_squares {
+	float first = 0, sum = 0, squares = 0, n = 0;
+
+	template <int V> PL_FN void add(const float (&x)[V])
+	{
+		first = n == 0 ? x[0] : first;
+		n += V;
+#pragma unroll
+		for (int l = 0; l < V; l++) {
+			const float d = x[l] - first;
+
+			sum += d;
+			squares += d * d;
+		}
+	}
+
+	PL_FN float result() const { return sum + n * first; }
+
+	PL_FN float about(float m) const
+	{
+		const float mean = n > 0 ? sum / n : 0, d = mean + first - m;
+
+		return pl_maxf(squares - mean * sum, 0.0f) + n * d * d;
+	}
+};
+
+/* pl_exponentials: the maximum, and the sum of exp(x - m) about the maximum of all threads.  -inf alone adds nothing,
+ * until m itself is -inf: then NaN, as exp(-inf - -inf). */
+struct pl_exponentials {
+	float most = -PL_INFF, sum = 0;
+
+	template <int V> PL_FN void add(const float (&x)[V])
+	{
+		float now = most, about;
+
+#pragma unroll
+		for (int l = 0; l < V; l++)
+			now = pl_maxf(now, x[l]);
+		about = now == -PL_INFF ? 0 : now;
+		sum *= expf(most - about);
+		most = now;
+#pragma unroll
+		for (int l = 0; l < V; l++)
+			sum += expf(x[l] - about);
+	}
+
+	PL_FN float result() const { return most; }
+	PL_FN float about(float m) const { return sum * expf(most - m); }
+};
+
 /* Between the CL blocks that share a row, v being the same in all threads of a block.  Every reduction has its own
  * slot, so one barrier each is enough. */
 template <int OP, int CL> PL_FN float pl_cluster(float v, float *slot)

@@ -141,10 +141,20 @@ static const char *red_op(enum pl_red r)
 	return names[r];
 }
 
+/* What a thread has gathered of reduction i for a later one (planner.cuh). */
+static const char *gathered(const struct val *r) { return r->red == RED_MAX ? "pl_exponentials" : "pl_squares"; }
+
 static void open_sum(struct pl *pl, const struct kern *k, int i, struct ww_str *s)
 {
+	const struct step *st = &k->loop->step[i];
 	const struct val *r = k->red[i];
 
+	if (st->by)
+		return;
+	if (st->gathers) {
+		ww_str_addf(s, "%s g%d;\n", gathered(r), i);
+		return;
+	}
 	ww_str_addf(s, "%s a%d = %s;\n", pl_acc_type(r->arg[0]->dt), i, pl_ident(pl, r->red, r->arg[0]->dt));
 	if (r->red >= RED_ARGMAX)
 		ww_str_addf(s, "ix_t w%d = 0;\n", i);
@@ -156,7 +166,9 @@ static void add_column(struct pl *pl, struct kern *k, int i, struct ww_str *s)
 	const struct val *r = k->red[i];
 
 	ww_str_adds(s, st->before);
-	if (r->red >= RED_ARGMAX)
+	if (st->gathers)
+		ww_str_addf(s, "y%d[%s] = %s;\n", i, k->loop->along == ROWS ? "0" : "l", st->value.t);
+	else if (r->red >= RED_ARGMAX)
 		ww_str_addf(
 			s, "pl_take<%s>(a%d, w%d, %s, (ix_t)%s);\n", red_op(r->red), i, i, st->value.t, pl_linear_column(pl, k));
 	else
@@ -165,9 +177,14 @@ static void add_column(struct pl *pl, struct kern *k, int i, struct ww_str *s)
 
 static void close_sum(const struct kern *k, int i, struct ww_str *s)
 {
+	const struct step *st = &k->loop->step[i];
 	enum pl_red red = k->red[i]->red;
 	const char *across = k->loop->along == ROWS ? "down" : "across", *threads = k->loop->along == ROWS ? "TX, TY" : "T";
 
+	if (st->by)
+		ww_str_addf(s, "float a%d = g%d.about(%s);\n", i, (int)(st->by - k->loop->step), st->centre);
+	else if (st->gathers)
+		ww_str_addf(s, "float a%d = g%d.result();\n", i, i);
 	if (red >= RED_ARGMAX)
 		ww_str_addf(s, "pl_%s_arg<%s, %s>(a%d, w%d, box);\n", across, red_op(red), threads, i, i);
 	else
@@ -197,18 +214,38 @@ static int columns_at_once(struct pl *pl, const struct loop *l)
 	return ix_num(ix_mul(pl, l->outer, l->inner)) < 32 * (int64_t)pl->dev.sm_count ? 8 : 4;
 }
 
+/* What reductions gather: an array of a vector's elements, and what takes it. */
+struct gathering {
+	struct ww_str arrays, after;
+};
+
+static void add_gathering(const struct loop *l, int i, struct gathering *g)
+{
+	if (!l->step[i].gathers)
+		return;
+	ww_str_addf(&g->arrays, "float y%d[%s];\n", i, l->along == ROWS ? "1" : "V");
+	ww_str_addf(&g->after, "g%d.add(y%d);\n", i, i);
+}
+
 static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
 	int64_t n;
 	const char *lane = k->col[k->n_col - 1]->name, *start = pl_fmt(pl, "%s_0", lane), *sub = l->held ? "[j]" : "", *one;
 	struct ww_str b = pl_text(pl);
+	struct gathering g = { pl_text(pl), pl_text(pl) };
+	int alone = p->stage == k->n_stage;
 
 	for (int i = 0; i < k->n_red; i++)
-		if (k->red_stage[i] == p->stage)
+		if (k->red_stage[i] == p->stage && !l->step[i].by) {
 			add_column(pl, k, i, &b);
+			add_gathering(l, i, &g);
+			alone = 1;
+		}
 	ww_str_adds(&b, p->last);
 	ww_str_adds(s, p->row);
+	if (!alone)
+		return;
 	if (l->along == ROWS && l->held) {
 		if (p->n_load) /* all ahead of the first use, and without branches, behind which each would be waited for */
 			ww_str_addf(s,
@@ -223,13 +260,13 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 		return;
 	}
 	if (l->along == ROWS) {
-		ww_str_addf(s, "#pragma unroll %d\nfor (ix_t c = ty; c < cols; c += TY) {\n%s%s}\n",
-			ix_is_const(l->len, &n) && n <= WHOLE ? (int)n : columns_at_once(pl, l), column_axes(pl, k, NULL), b.p);
+		ww_str_addf(s, "#pragma unroll %d\nfor (ix_t c = ty; c < cols; c += TY) {\n%s%s%s%s}\n",
+			ix_is_const(l->len, &n) && n <= WHOLE ? (int)n : columns_at_once(pl, l), column_axes(pl, k, NULL), g.arrays.p, b.p, g.after.p);
 		return;
 	}
-	one = pl_fmt(pl, "%s%s%s%s#pragma unroll\nfor (int l = 0; l < V; l++) {\nconst ix_t %s = %s + l;\n%s}\n%s}\n",
-		column_axes(pl, k, start), l->held ? "" : pl_cuda_arrays(pl, p->load, p->n_load, "[V]"), p->arrays,
-		pl_cuda_loads(pl, l->lane, p->load, p->n_load, start, sub), lane, start, b.p, p->after);
+	one = pl_fmt(pl, "%s%s%s%s%s#pragma unroll\nfor (int l = 0; l < V; l++) {\nconst ix_t %s = %s + l;\n%s}\n%s%s}\n",
+		column_axes(pl, k, start), l->held ? "" : pl_cuda_arrays(pl, p->load, p->n_load, "[V]"), p->arrays, g.arrays.p,
+		pl_cuda_loads(pl, l->lane, p->load, p->n_load, start, sub), lane, start, b.p, g.after.p, p->after);
 	if (l->held)
 		ww_str_addf(s,
 			"%s#pragma unroll\nfor (int j = 0; j < CH; j++) {\n"
@@ -237,7 +274,7 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 			pl_cuda_arrays(pl, p->load, p->n_load, "[CH][V]"), one);
 	else
 		ww_str_addf(s, "%sfor (ix_t c = (ix_t)(rank * T + lane) * V; c < cols; c += T * CL * V) {\n%s",
-			l->once ? "#pragma unroll 4\n" : "", one);
+			l->stepwise ? "#pragma unroll 4\n" : "", one);
 }
 
 static const char *row_body(struct pl *pl, struct kern *k)
@@ -386,7 +423,7 @@ static const char *elements_of(const struct kern *k)
 
 	if (l->threads)
 		return "64";
-	if (!l->held || pl_loads_held(k) != 1 || l->once)
+	if (!l->held || pl_loads_held(k) != 1 || l->stepwise)
 		return "16";
 	if (l->cluster && !l->n_cached && held_size(k) == 2)
 		return "(t >= 128 && rows * cl >= 8LL * ww_device(p)->sm_count && cols <= 128 * cl * 56 ? 56\n"
@@ -425,7 +462,7 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\tww_launch(p, \"@\", ww_cdiv(rows, r) * cl, 1, 1, t * r, 1, 1);\n\t\tif (cl > 1)\n"
 		"\t\t\tww_cluster(p, (int)cl, 1, 1);\n%s\t}\n",
 		pick_v(pl, k), rows, cols, l->threads ? l->threads : 32,
-		l->cluster ? "\t\twhile (cl < 8 && cols > 8192 * cl)\n\t\t\tcl *= 2;\n" : "", l->once ? 512 : 1024,
+		l->cluster ? "\t\twhile (cl < 8 && cols > 8192 * cl)\n\t\t\tcl *= 2;\n" : "", l->stepwise ? 512 : 1024,
 		elements_of(k), fewer_threads(pl, k),
 		l->held ? "\t\tif (ch * v > 64)\n\t\t\tww_fail(p, \"rows are too long for registers\");\n" : "",
 		pl_plan_args(pl, k, "\t\t"));

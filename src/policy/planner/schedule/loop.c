@@ -246,13 +246,17 @@ static void write_step(struct writer *w, int i)
 	struct val *r = w->k->red[i];
 	struct step *s = &w->l->step[i];
 
+	s->result = result_of(w, i);
+	if (s->by) {
+		s->centre = pl_gathered_about(&w->e, w->k, i).t;
+		return;
+	}
 	pl_red_element(w->k, i, idx);
 	w->e.self = r->root ? r : NULL;
 	s->value = pl_expr(&w->e, r->arg[0], idx);
 	s->before = cut(w, &w->col);
 	if (w->e.vec && (!pl_is_float(r->arg[0]->dt) || r->arg[0]->dt == WW_F64))
 		w->e.need_scalar = 1;
-	s->result = result_of(w, i);
 }
 
 /* What earlier passes left in the scratch or in registers, before the statements of a pass; what it leaves, behind
@@ -796,17 +800,22 @@ static void cpu_rows(struct pl *pl, struct kern *k)
 	write_loop(pl, k, "", "", "");
 }
 
-/* cuda: is one pass over long rows all, with a block for each that fills the multiprocessors?  Then no vector is needed
- * again, and many small blocks, each in another part of its row, leave memory idle less than few large ones that load
- * together and reduce together (3,584 rows of 17,664 floats: 188 us in blocks of 1,024, memory takes 60). */
-static int is_streamed_once(const struct pl *pl, const struct kern *k, int64_t n_cols)
+/* cuda: rows of which each multiprocessor has three or more, one to a block that fills it. */
+static int has_many_rows(const struct pl *pl, const struct kern *k)
 {
 	int64_t rows = 1;
 
 	for (int d = 0; d < k->n_row; d++)
 		rows *= ix_num(k->row[d]->b);
-	return k->n_stage == 1 && !pl_stores_per_column(k) && n_cols >= PL_STREAMED &&
-		rows >= 3 * (int64_t)pl->dev.sm_count;
+	return rows >= 3 * (int64_t)pl->dev.sm_count;
+}
+
+/* cuda: is one pass over many long rows all?  Then no vector is needed again, and many small blocks, each in another
+ * part of its row, leave memory idle less than few large ones that load together and reduce together (3,584 rows of
+ * 17,664 floats: 188 us in blocks of 1,024, memory takes 60). */
+static int is_streamed_once(const struct pl *pl, const struct kern *k, int passes, int64_t n_cols)
+{
+	return passes == 1 && !pl_stores_per_column(k) && n_cols >= PL_STREAMED && has_many_rows(pl, k);
 }
 
 /* Loads of row kernels that are held from one pass to the next. */
@@ -835,38 +844,61 @@ static int is_held_down(const struct kern *k)
  * registers each; from 131,072 on, in clusters, a value takes 32 of them. */
 static int kept_at_most(int64_t n_cols) { return n_cols <= 8192 ? 2 : n_cols <= 131072; }
 
-static void cuda_rows(struct pl *pl, struct kern *k)
+/* cuda: rows along memory, where vectors run along the columns. */
+static void hold_across(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
-	const char *start = pl_fmt(pl, "%s_0", k->col[k->n_col - 1]->name), *first;
 	struct loop *l = k->loop;
 	int64_t n_cols = ix_num(l->len);
+	int passes = kn->plain ? k->n_stage : pl_save_passes(pl, k);
 
-	l->along = memory_along_rows(pl, k) || memory_along_part(pl, k) ? ROWS : kn->plain ? SCALARS : COLUMNS;
-	first = l->along == ROWS ? "if (live && ty == 0)\n\t" : "if (live && lane == 0 && rank == 0)\n\t";
-	if (l->along == ROWS) {
-		l->held = !kn->plain && !kn->rows.reread;
-		if (l->held) /* in place of what it is made of, most often */
-			l->n_cached = pl_keep(pl, k, k->col[k->n_col - 1], l->cached, 1);
-	} else if (!kn->plain && is_streamed_once(pl, k, n_cols)) {
-		l->once = 1;
-	} else {
-		l->cluster = pl->dev.cc >= 90 && !has_places(k);
-		for (int i = 0; i < k->n_red; i++)
-			l->cluster &= !strcmp(pl_acc_type(k->red[i]->arg[0]->dt), "float");
-		l->held = n_cols <= (l->cluster ? 262144 : 32768) && !kn->rows.reread;
-		l->cluster &= l->held && n_cols > 16384;
-		if (l->held && l->along == COLUMNS)
-			l->n_cached = pl_keep(pl, k, k->col[k->n_col - 1], l->cached, kept_at_most(n_cols));
-	}
+	l->cluster = pl->dev.cc >= 90 && !has_places(k);
+	for (int i = 0; i < k->n_red; i++)
+		l->cluster &= !strcmp(pl_acc_type(k->red[i]->arg[0]->dt), "float");
+	l->held = n_cols <= (l->cluster ? 262144 : 32768) && !kn->rows.reread &&
+		(kn->plain || !is_streamed_once(pl, k, passes, n_cols));
+	l->cluster &= l->held && n_cols > 16384;
+	l->stepwise = !l->held && !kn->plain && has_many_rows(pl, k);
+	if (!l->held)
+		return;
+	pl_save_no_pass(k);
+	if (l->along == COLUMNS)
+		l->n_cached = pl_keep(pl, k, k->col[k->n_col - 1], l->cached, kept_at_most(n_cols));
+}
+
+/* cuda: a thread is a row.  It holds what several passes read, if that fits. */
+static void write_down(struct pl *pl, struct kern *k, const char *start, const char *first)
+{
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	struct loop *l = k->loop;
+
+	l->held = !kn->plain && !kn->rows.reread;
+	if (l->held) /* in place of what it is made of, most often */
+		l->n_cached = pl_keep(pl, k, k->col[k->n_col - 1], l->cached, 1);
 	write_loop(pl, k, start, "if (live)\n\t", first);
-	if (l->n_cached && l->along == ROWS && !fits_down(k, pl_loads_held(k) + l->n_cached)) {
+	if (l->n_cached && !fits_down(k, pl_loads_held(k) + l->n_cached)) {
 		l->n_cached = 0;
 		write_loop(pl, k, start, "if (live)\n\t", first);
 	}
-	if (l->along == ROWS && l->held && !is_held_down(k)) {
-		l->held = l->n_cached = 0;
-		write_loop(pl, k, start, "if (live)\n\t", first);
+	if (kn->plain || (l->held && is_held_down(k)))
+		return;
+	l->held = l->n_cached = 0;
+	pl_save_passes(pl, k);
+	write_loop(pl, k, start, "if (live)\n\t", first);
+}
+
+static void cuda_rows(struct pl *pl, struct kern *k)
+{
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	const char *start = pl_fmt(pl, "%s_0", k->col[k->n_col - 1]->name);
+	struct loop *l = k->loop;
+
+	l->along = memory_along_rows(pl, k) || memory_along_part(pl, k) ? ROWS : kn->plain ? SCALARS : COLUMNS;
+	if (l->along == ROWS) {
+		write_down(pl, k, start, "if (live && ty == 0)\n\t");
+	} else {
+		hold_across(pl, k);
+		write_loop(pl, k, start, "if (live)\n\t", "if (live && lane == 0 && rank == 0)\n\t");
 	}
 	l->threads = kn->rows.threads;
 	l->vec = or_else(kn->rows.vec, l->along == COLUMNS ? widest(k) : 1);

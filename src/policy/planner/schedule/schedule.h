@@ -14,11 +14,15 @@ enum along { SCALARS, COLUMNS, ROWS };
 /* Row kernels that a skeleton of the cookbook computes (cpu). */
 enum skeleton { NO_SKELETON, SOFTMAX, LOG_SOFTMAX, LSE, LAYERNORM, RMSNORM };
 
-/* One reduction. */
+/* One reduction.  Zeros: a pass computes it alone. */
 struct step {
 	const char *before;  /* statements of a column that its argument needs, after those of the steps before it */
 	struct etext value;  /* the argument */
 	struct etext result; /* the result's name after the loop */
+	/* cuda, one_pass.c: */
+	int gathers;        /* it gathers what a later reduction is known by */
+	struct step *by;    /* the one that gathers this one; NULL: a pass computes it */
+	const char *centre; /* what it is about, then: known once a row */
 };
 
 /* One loop over the columns: the reductions of one stage, or the outputs. */
@@ -63,7 +67,7 @@ struct loop {
 	int threads, vec;  /* cuda: of a block (rows: least for one row); elements of a vector, at most */
 	const char *terms; /* cuda: "| a | b": what must be multiples of the vector's elements */
 	int held, cluster; /* cuda, rows: vectors stay in registers between passes; several blocks may share a row */
-	int once;          /* cuda, rows: one pass, in blocks that go along their row step by step */
+	int stepwise;      /* cuda, rows: small blocks go along their row step by step */
 	enum skeleton skeleton;
 	const char *eps; /* of a norm's skeleton: a literal; NULL: none */
 	/* Anchors: */
@@ -115,6 +119,13 @@ void pl_red_element(const struct kern *k, int i, const struct ix **idx);
 int pl_stores_per_column(const struct kern *k);
 /* keep.c: values that a row kernel computes in one pass and leaves for later ones; at most `max`, returns how many. */
 int pl_keep(struct pl *pl, struct kern *k, const struct ix_atom *lane, struct pl_cached *kept, int max);
+/* one_pass.c: Set which reductions of row kernel k need no pass, since an earlier one gathers them (step[].by); returns
+ * how many passes the stages still need. */
+int pl_save_passes(struct pl *pl, struct kern *k);
+/* None: each stage has its pass. */
+void pl_save_no_pass(struct kern *k);
+/* The text, known once a row, of what reduction i is about, which another one gathers. */
+struct etext pl_gathered_about(struct expr *e, struct kern *k, int i);
 /* skeleton.c: 1 where a skeleton of the cookbook computes kernel k. */
 int pl_find_skeleton(struct pl *pl, struct kern *k);
 
