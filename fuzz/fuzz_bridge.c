@@ -107,7 +107,7 @@ static void compare(struct ww_ref *r)
 	static struct ww_ref_compare c;
 	static const struct ww_ref_ties none;
 	struct ww_err err = WW_ERR_INIT;
-	if (fine(ww_ref_compare(r, WW_RULE_STRICT, 0, NULL, NULL, &c, &err), &err)) {
+	if (fine(ww_ref_compare(r, WW_RULE_STRICT, 0, NULL, &none, &c, &err), &err)) {
 		SENSIBLE(c.n_outputs >= 0 && c.n_outputs <= WW_MAX_OUTPUTS);
 		for (int i = 0; i < c.n_outputs; i++)
 			SENSIBLE(c.outputs[i].rank >= 0 && c.outputs[i].rank <= WW_MAX_RANK &&

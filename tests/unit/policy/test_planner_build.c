@@ -161,7 +161,7 @@ static void test_rows_in_steps(void **state)
 	holds(r.plan_text, planned, WW_ARRAY_LEN(planned));
 	assert_null(strstr(strstr(r.device_text, "ww::load(in_y + ") + 12, "in_y + "));
 	assert_non_null(
-		strstr(strstr(r.device_text, "/* rows: linalg_vector_norm */"), "#pragma unroll 4\n\tfor (ix_t c = ty;"));
+		strstr(strstr(r.device_text, "/* rows: linalg_vector_norm */"), "#pragma unroll 8\n\tfor (ix_t c = ty;"));
 	ww_pl_result_release(&r);
 	json_decref(g);
 }
@@ -185,6 +185,25 @@ static void test_overlapping_windows(void **state)
 	s = strstr(r.device_text, want[WW_ARRAY_LEN(want) - 1]);
 	assert_non_null(strstr(s, "row = blockIdx.x / chunks"));
 	assert_null(strstr(s, "HIGH = "));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
+/* A window by threads of a result each is unrolled whole, and is written without comparisons for results whose window
+ * lies inside of the tensor. */
+static void test_windows_inside(void **state)
+{
+	static const char *const want[] = {
+		"\tif (((-1) < (i21 - 4)) && ((i21 + 17) < S2)) {\n\tconstexpr bool inside = true;\n", "#pragma unroll 12\n",
+		"if (inside || (((-1) < "
+	};
+	json_t *g = fixture("windows.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cuda", &r);
+	assert_string_equal(r.why, "");
+	holds(r.device_text, want, WW_ARRAY_LEN(want));
 	ww_pl_result_release(&r);
 	json_decref(g);
 }
@@ -1912,8 +1931,7 @@ static void test_work_is_not_repeated(void **state)
 		/* a product's operand that lies along the channels, which are a part of its rows, is read by tiles */
 		{ "mixed_tokens.json", "k1  pointwise: layer_norm, transpose, linear\n", "enum { HIGH = k1_HIGH, " },
 		/* what a channel has is loaded once a row, not behind the padding's condition for each of 16 columns */
-		{ "padded_norm.json", "k0  rows: sub, mul, relu, max_pool2d\n",
-			"p_scale[i5];\n\t#pragma unroll 16\n\tfor (ix_t c = ty" },
+		{ "padded_norm.json", "k0  rows: sub, mul, relu, max_pool2d\n", "p_scale[i5];\n\tif (((-1) < " },
 		/* a running log of sums of exponentials is a scan, and not a sum for each prefix */
 		{ "log_scans.json", "k0  logcumsumexp: logcumsumexp\n *   k1  logcumsumexp: mul, logcumsumexp_1\n */", "" },
 		/* of a running minimum without its places the operand is part of the scan */
@@ -2013,23 +2031,24 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),
 		cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_pools_follow_the_layout), cmocka_unit_test(test_order_of_large_results),
-		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),
-		cmocka_unit_test(test_states_share_work), cmocka_unit_test(test_steps_are_one_text),
-		cmocka_unit_test(test_cpu_windows), cmocka_unit_test(test_wrapped_places),
-		cmocka_unit_test(test_places_by_quotients), cmocka_unit_test(test_lookups), cmocka_unit_test(test_scattered),
-		cmocka_unit_test(test_no_elements), cmocka_unit_test(test_titles_name_the_nodes),
-		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
-		cmocka_unit_test(test_statistics_are_not_rounded), cmocka_unit_test(test_unknown_operator_is_named),
-		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
-		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
-		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
-		cmocka_unit_test(test_half_on_the_cpu), cmocka_unit_test(test_few_rows_on_the_cpu),
-		cmocka_unit_test(test_ends_of_products), cmocka_unit_test(test_memory_orders),
-		cmocka_unit_test(test_sums_in_fp32), cmocka_unit_test(test_long_rows_of_16_bits),
-		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
-		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
-		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
-		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
+		cmocka_unit_test(test_windows_inside), cmocka_unit_test(test_results_in_other_orders),
+		cmocka_unit_test(test_split_lanes), cmocka_unit_test(test_states_share_work),
+		cmocka_unit_test(test_steps_are_one_text), cmocka_unit_test(test_cpu_windows),
+		cmocka_unit_test(test_wrapped_places), cmocka_unit_test(test_places_by_quotients),
+		cmocka_unit_test(test_lookups), cmocka_unit_test(test_scattered), cmocka_unit_test(test_no_elements),
+		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
+		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
+		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
+		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
+		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
+		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_half_on_the_cpu),
+		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_ends_of_products),
+		cmocka_unit_test(test_memory_orders), cmocka_unit_test(test_sums_in_fp32),
+		cmocka_unit_test(test_long_rows_of_16_bits), cmocka_unit_test(test_forms_of_products),
+		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
+		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
+		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

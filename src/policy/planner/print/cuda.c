@@ -206,14 +206,6 @@ static const char *column_axes(struct pl *pl, const struct kern *k, const char *
 	return s.p;
 }
 
-enum { WHOLE = 16 /* columns that a thread's loop is unrolled for: quotients of their number are known then */ };
-
-/* Columns of a row that a thread, which is one, asks for at once: of few rows there are few threads, which wait. */
-static int columns_at_once(struct pl *pl, const struct loop *l)
-{
-	return ix_num(ix_mul(pl, l->outer, l->inner)) < 32 * (int64_t)pl->dev.sm_count ? 8 : 4;
-}
-
 /* What reductions gather: an array of a vector's elements, and what takes it. */
 struct gathering {
 	struct ww_str arrays, after;
@@ -227,10 +219,18 @@ static void add_gathering(const struct loop *l, int i, struct gathering *g)
 	ww_str_addf(&g->after, "g%d.add(y%d);\n", i, i);
 }
 
+/* A pass some of whose reads lie under conditions that hold for all columns of most rows: those have no comparisons. */
+static const char *in_two_forms(struct pl *pl, const struct pass *p, const char *loop)
+{
+	if (!*p->inside)
+		return loop;
+	return pl_fmt(pl, "if (%s) {\nconstexpr bool inside = true;\n\n%s} else {\nconstexpr bool inside = false;\n\n%s}\n",
+		p->inside, loop, loop);
+}
+
 static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
-	int64_t n;
 	const char *lane = k->col[k->n_col - 1]->name, *start = pl_fmt(pl, "%s_0", lane), *sub = l->held ? "[j]" : "", *one;
 	struct ww_str b = pl_text(pl);
 	struct gathering g = { pl_text(pl), pl_text(pl) };
@@ -260,8 +260,10 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 		return;
 	}
 	if (l->along == ROWS) {
-		ww_str_addf(s, "#pragma unroll %d\nfor (ix_t c = ty; c < cols; c += TY) {\n%s%s%s%s}\n",
-			ix_is_const(l->len, &n) && n <= WHOLE ? (int)n : columns_at_once(pl, l), column_axes(pl, k, NULL), g.arrays.p, b.p, g.after.p);
+		ww_str_adds(s,
+			in_two_forms(pl, p,
+				pl_fmt(pl, "#pragma unroll %d\nfor (ix_t c = ty; c < cols; c += TY) {\n%s%s%s%s}\n",
+					pl_unrolled_down(pl, k), column_axes(pl, k, NULL), g.arrays.p, b.p, g.after.p)));
 		return;
 	}
 	one = pl_fmt(pl, "%s%s%s%s%s#pragma unroll\nfor (int l = 0; l < V; l++) {\nconst ix_t %s = %s + l;\n%s}\n%s%s}\n",

@@ -900,6 +900,60 @@ static void load_ahead(struct expr *e, struct val *v, const struct ix *const *id
 			load(e, l->val->root, l->idx);
 }
 
+/* Does a comparison change in one direction from a row's first column to its last one? */
+static int is_monotone(struct expr *e, const struct ix_atom *t)
+{
+	const struct ix *diff = ix_sub(e->pl, t->b, t->a), *coef, *rest;
+	int64_t step;
+	int up = 0, down = 0;
+
+	for (int c = 0; c < e->k->n_col && t->kind == IX_LT; c++) {
+		if (!ix_affine(e->pl, diff, e->k->col[c], &coef, &rest) || !ix_is_const(coef, &step))
+			return 0;
+		up |= step > 0;
+		down |= step < 0;
+	}
+	return t->kind == IX_LT && !(up && down);
+}
+
+static const char *both(struct pl *pl, const struct ix *a, const struct ix *b)
+{
+	if (ix_is(a, 1) || ix_is(b, 1))
+		return pl_cond_text(pl, ix_is(a, 1) ? b : a);
+	return pl_fmt(pl, "%s && %s", pl_cond_text(pl, a), pl_cond_text(pl, b));
+}
+
+/* A condition at the first and the last column of the row, both of which hold only where all between do; NULL: that is
+ * not so. */
+static const char *for_all_columns(struct expr *e, const struct ix *cond)
+{
+	const struct ix *first[PL_MAX_RANK], *last[PL_MAX_RANK];
+
+	if (cond->n != 1 || cond->m[0].c != 1 || ix_looks_up(cond))
+		return NULL;
+	for (int i = 0; i < cond->m[0].n; i++)
+		if (!is_monotone(e, cond->m[0].atom[i]))
+			return NULL;
+	for (int c = 0; c < e->k->n_col; c++) {
+		first[c] = ix_const(e->pl, 0);
+		last[c] = ix_addc(e->pl, e->k->col[c]->b, -1);
+	}
+	return both(e->pl, ix_subst(e->pl, cond, e->k->col, first, e->k->n_col),
+		ix_subst(e->pl, cond, e->k->col, last, e->k->n_col));
+}
+
+/* The text of a view's condition; for rows that lie inside, the pass is written without it. */
+static const char *condition(struct expr *e, const struct ix *cond, int level)
+{
+	const char *text = pl_cond_text(e->pl, cond), *all = e->inside && level == 2 ? for_all_columns(e, cond) : NULL;
+
+	if (!all)
+		return text;
+	if (!strstr(e->inside, all))
+		e->inside = pl_fmt(e->pl, "%s%s%s", e->inside, *e->inside ? " && " : "", all);
+	return pl_fmt(e->pl, "inside || (%s)", text);
+}
+
 /* A view that reads its argument only where a condition holds. */
 static struct etext guarded(struct expr *e, struct val *v, const struct ix *const *idx, const struct ix *const *sub)
 {
@@ -929,7 +983,7 @@ static struct etext guarded(struct expr *e, struct val *v, const struct ix *cons
 	else
 		emit(e, level, "%s %s = %s;", pl_acc_type(v->dt), t.t, pl_literal(e->pl, v->dt, v->fill, (int64_t)v->fill));
 	load_ahead(e, v->arg[0], sub, cond);
-	emit(e, level, "if (%s) {", pl_cond_text(e->pl, cond));
+	emit(e, level, "if (%s) {", condition(e, cond, level));
 	if (!guards_vectors(e, cond))
 		e->cond = NULL;
 	else

@@ -58,8 +58,9 @@ struct expr {
 	int window_scope;
 	int walks;             /* depth of loops of reductions around the current position */
 	const struct ix *cond; /* cuda: product of the scopes' conditions, if all are for whole vectors; else NULL */
-	int need_scalar;       /* set: the expression has no vector form */
-	struct val *self;      /* the value to compute, although it is stored */
+	const char *inside; /* cuda: where views' conditions hold for all columns of a row, "" at first; NULL: not asked */
+	int need_scalar;    /* set: the expression has no vector form */
+	struct val *self;   /* the value to compute, although it is stored */
 };
 
 int pl_has_lane(const struct expr *e, const struct ix *x); /* does x depend on e->lane? */

@@ -328,6 +328,9 @@ static void write_pass(struct writer *w, int stage, const char *start, const cha
 	if (stage < k->n_stage || w->pl->target == WW_TARGET_CUDA)
 		w->e.stage = stage;
 	p->first = cached_loads(w, stage);
+	w->e.inside = w->e.down && !w->l->held && stage < k->n_stage && pl_unrolled_down(w->pl, k) == ix_num(w->l->len)
+		? ""
+		: NULL;
 	for (int i = 0; i < k->n_red; i++)
 		if (k->red_stage[i] == stage)
 			write_step(w, i);
@@ -335,6 +338,7 @@ static void write_pass(struct writer *w, int stage, const char *start, const cha
 		p->after = pl_cuda_stores(&w->e, k, 2, start, &w->l->terms, &p->arrays, cond);
 	else if (stage == k->n_stage)
 		pl_cpu_stores(&w->e, k, 2);
+	p->inside = w->e.inside ? w->e.inside : "";
 	cached_stores(w, stage);
 	p->last = cut(w, &w->col);
 	p->row = cut(w, &w->row);
@@ -739,19 +743,26 @@ static int add_cost(void *ctx, struct val *v, const struct ix *const *idx)
 	return 0;
 }
 
+/* In the units of pl_ops, without what is stored or reduced. */
+static int cost_of(struct pl *pl, struct val *v, const struct ix *const *idx)
+{
+	struct walk w;
+	int cost = 0;
+
+	pl_walk_init(&w, pl, v);
+	w.stop = add_cost;
+	w.stop_ctx = &cost;
+	pl_walk(&w, v, idx);
+	return cost;
+}
+
 /* Of what follows the reductions. */
 static int cost_of_finish(struct pl *pl, const struct kern *k)
 {
 	int cost = 0;
 
-	for (int o = 0; o < k->n_out; o++) {
-		struct walk w;
-
-		pl_walk_init(&w, pl, k->out[o]);
-		w.stop = add_cost;
-		w.stop_ctx = &cost;
-		pl_walk(&w, k->out[o], k->out_idx[o]);
-	}
+	for (int o = 0; o < k->n_out; o++)
+		cost += cost_of(pl, k->out[o], k->out_idx[o]);
 	return cost;
 }
 
@@ -826,6 +837,30 @@ int pl_loads_held(const struct kern *k)
 	for (int p = 0; p < k->loop->n_pass && k->loop->pass[p].stage < k->n_stage; p++)
 		n += k->loop->pass[p].n_load;
 	return n;
+}
+
+/* Columns of a window; of one that is little more than loads; and how many of a single operand are under way at once
+ * (four of 4 bytes are 32 kB a multiprocessor, a third more than memory's latency takes), or of few rows, which are few
+ * threads that wait. */
+enum { WINDOW = 16, WINDOW_OF_LOADS = 64, LITTLE_WORK = 2, UNDER_WAY = 8 };
+
+int pl_unrolled_down(struct pl *pl, struct kern *k)
+{
+	const struct ix *idx[PL_MAX_RANK], *off[2];
+	struct buf *buf[2];
+	int64_t n = INT64_MAX;
+	int cost = 0;
+
+	for (int i = 0; i < k->n_red; i++) {
+		pl_red_element(k, i, idx);
+		cost += cost_of(pl, k->red[i]->arg[0], idx);
+	}
+	ix_is_const(k->loop->len, &n);
+	if (n <= WINDOW || (n <= WINDOW_OF_LOADS && cost <= LITTLE_WORK && !pl_stores_per_column(k)))
+		return (int)n;
+	if (ix_num(pl_extent(pl, k->row, k->n_row)) < 32 * (int64_t)pl->dev.sm_count)
+		return UNDER_WAY;
+	return cost <= LITTLE_WORK && pl_kern_loads(pl, k, off, buf, 2) == 1 ? UNDER_WAY : 4;
 }
 
 /* A thread is a row: do so many values of each column fit registers, of PL_DOWN threads at most that share the row? */

@@ -33,6 +33,7 @@ struct pass {
 	/* cuda: */
 	const char *arrays, *after; /* for vectors of outputs: declarations, and what stores them */
 	const struct vload *load;   /* vectors that are loaded before the loop over the lanes */
+	const char *inside;         /* the pass is written twice: where this holds, without conditions; "": once */
 	int n_load;
 };
 
@@ -105,6 +106,9 @@ const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int
 /* cuda: elements of a row, from which on one pass goes step by step; registers that hold loads; threads that share a
  * row whose neighbours lie along memory. */
 enum { PL_STREAMED = 4096, PL_HELD = 64, PL_DOWN = 16 };
+/* cuda, a thread is a row: for how many columns its loop is unrolled; if for all, quotients of their number are known.
+ */
+int pl_unrolled_down(struct pl *pl, struct kern *k);
 /* cuda: vectors that the passes of a row kernel hold for later ones. */
 int pl_loads_held(const struct kern *k);
 /* The linear number of a row kernel's current column, as text. */
