@@ -55,7 +55,7 @@ static const char task_source[] = "import torch\n"
 #define GOOD LOOP("x[row * n + i] + bias[i]", "n")
 
 static const char good_plan[] = PLAN("", "k", "0"), good_kernel[] = KERNEL("", GOOD);
-static const char slow_kernel[] = KERNEL("", "for (volatile int again = 0; again < 40; again++) { " GOOD " }");
+static const char slow_kernel[] = KERNEL("", "for (volatile int again = 0; again < 400; again++) { " GOOD " }");
 
 static const struct {
 	const char *name, *kernel, *plan;
@@ -168,8 +168,8 @@ static int others_compute(void)
 	return ww_seconds_since(start) > 0.12;
 }
 
-/* A kernel that does its work forty times: a few rounds say that it wins nothing.  On a busy machine nothing may be
- * certain, and where there are too few rounds without waiting those with waiting count too. */
+/* A kernel that does its work four hundred times: a few rounds say that it wins nothing.  On a busy machine nothing may
+ * be certain, and where there are too few rounds without waiting those with waiting count too. */
 static void a_decided_verdict(void **state)
 {
 	struct ww_verdict v;
