@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # timeout: 300
-# budget: 8 CPU-seconds, all 14
+# budget: 8 CPU-seconds, all 40
 # all: every defect; what is timed
 """Rule strict on the cpu target: every kind of output, kinds of defects, repeats (tests/judge/strict_cases.py)."""
 import os
