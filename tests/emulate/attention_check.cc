@@ -1,5 +1,6 @@
 /* attention_check.cc - attention_mma and attention16 on the cpu: each type, order of the operands and kind of mask,
- * heads that share theirs, lengths and widths that are not round, against sums in double.  Prints how many are wrong. */
+ * heads that share theirs, lengths and widths that are not round, against sums in double.  Prints how many are
+ * wrong. */
 #include "device.h"
 #include <ww/attention16.cuh>
 
