@@ -44,22 +44,14 @@ CACHE = "TORCHINDUCTOR_CACHE_DIR"
 PATTERNS = "torch._inductor.fx_passes.serialized_patterns"
 
 
-def in_child(question):
-    """question() in a forked process; False where it fails."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os._exit(not question())
-        finally:
-            os._exit(1)
-    return os.waitpid(pid, 0)[1] == 0
-
-
 def fork_has_device():
     """May a forked process start CUDA?  Not if something has called the driver before the fork."""
     import torch
 
-    return in_child(lambda: not torch.cuda._is_in_bad_fork())
+    pid = os.fork()
+    if pid == 0:
+        os._exit(torch.cuda._is_in_bad_fork())
+    return os.waitpid(pid, 0)[1] == 0
 
 
 def import_later(names):
@@ -79,8 +71,7 @@ def get_ready_to_compile(target):
     hash_files()
     if target == "cpu":
         find_vectors()
-    with contextlib.suppress(Exception):
-        register_for(target)
+        register_patterns()
 
 
 def hash_files():
@@ -97,36 +88,15 @@ def hash_files():
         triton_key()
 
 
-def register_patterns(device):
-    """Inductor's patterns of attention and the like, which it registers at the first compilation for a device.  It
-    traces them on fake tensors, which only stand for the device's; but where PyTorch says that there is CUDA, a fake
-    tensor starts it."""
-    import torch
-    from torch._inductor.fx_passes import joint_graph, post_grad
+def register_patterns():
+    """Inductor's patterns of attention and the like, which it registers at the first compilation for a device.  Not for
+    a GPU: they are made of tensors that stand for the device's, and nothing here may start it."""
+    with contextlib.suppress(Exception):
+        import torch
+        from torch._inductor.fx_passes import joint_graph, post_grad
 
-    asks, torch.cuda.is_available = torch.cuda.is_available, lambda: False
-    try:
-        joint_graph.lazy_init(device)
+        joint_graph.lazy_init(torch.device("cpu"))
         post_grad.lazy_init()
-    finally:
-        torch.cuda.is_available = asks
-
-
-def register_for(target):
-    """Register the patterns for any device of a target; not where a child that tries it has started CUDA.  Nothing in a
-    pattern depends on the number of a GPU, which is not known here."""
-    import torch
-    from torch._inductor.fx_passes import joint_graph
-
-    if target == "cpu":
-        register_patterns(torch.device("cpu"))
-        return
-    first = torch.device("cuda", 0)
-    if not in_child(lambda: register_patterns(first) or fork_has_device()):
-        return
-    register_patterns(first)
-    lazy_init = joint_graph.lazy_init
-    joint_graph.lazy_init = lambda device=None: device and device.type == "cuda" or lazy_init(device)
 
 
 def find_vectors():

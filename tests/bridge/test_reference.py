@@ -1363,26 +1363,6 @@ def workers_are_forked_knowing_the_compiler_and_the_patterns():
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
 
-def workers_of_a_gpu_are_forked_knowing_the_patterns():
-    """Registered for whatever GPU a worker gets, without starting one; and not registered where that would start it."""
-    from wwbridge import warm
-
-    def known(starts):
-        from torch._inductor.fx_passes import joint_graph
-
-        def count():
-            return [len(p.patterns) for p in joint_graph.pass_patterns]
-
-        first, warm.fork_has_device = count(), lambda: not starts
-        warm.register_for("cuda")
-        then = count()
-        if not starts:
-            joint_graph.lazy_init(torch.device("cuda", 1))
-        return (first == then) == starts and then == count() and not torch.cuda.is_initialized()
-
-    for starts in (False, True):
-        assert warm.in_child(lambda: known(starts)), starts
-
 
 @test
 def a_block_that_gives_no_tensor_is_left_out_of_the_catalogue():
@@ -1519,11 +1499,10 @@ def a_graph_of_shapes_alone_knows_halves():
 # Before one asks for the device, and before one needs what the import leaves out.
 TESTS[:0] = [what_the_import_leaves_out_comes_when_it_is_needed,
              workers_are_forked_ready_to_compile_and_without_a_device,
-             workers_are_forked_knowing_the_compiler_and_the_patterns, workers_of_a_gpu_are_forked_knowing_the_patterns,
-             workers_of_a_gpu_are_forked_knowing_the_patterns]
+             workers_are_forked_knowing_the_compiler_and_the_patterns]
 # Half of the processor time: with "all" (cli/bridge_all).
 COSTLY = [what_the_import_leaves_out_comes_when_it_is_needed, workers_are_forked_ready_to_compile_and_without_a_device,
-          workers_are_forked_knowing_the_compiler_and_the_patterns, workers_of_a_gpu_are_forked_knowing_the_patterns,
+          workers_are_forked_knowing_the_compiler_and_the_patterns,
           random_defects_of_random_sizes_are_found, random_modules_with_other_roundings_are_right,
           a_profile_names_every_operator, one_number_still_has_to_be_exact, one_number_is_not_judged_by_luck,
           what_is_small_is_held_to_its_own_size, each_of_a_handful_of_numbers_counts, few_numbers_are_judged_in_parts,
