@@ -313,8 +313,8 @@ static json_t *counters(const struct work *w)
 	const struct ww_run_profile *p = w->profile;
 	ww_auto_str why = WW_STR_INIT(512);
 	ww_str_add_bounded(&why, p->counters_why, strlen(p->counters_why), 240);
-	return json_pack("{s:b, s:s, s:I, s:I}", "available", p->n_counted > 0, "reason", why.p, "nodes",
-		(json_int_t)p->n_counted, "passes", (json_int_t)p->passes);
+	return json_pack("{s:b, s:s, s:I, s:I, s:I}", "available", p->n_counted > 0, "reason", why.p, "nodes",
+		(json_int_t)p->n_counted, "disturbed", (json_int_t)p->n_disturbed, "passes", (json_int_t)p->passes);
 }
 
 static json_t *explain(const struct work *w)

@@ -298,6 +298,9 @@ static void solution_text(const json_t *profile, struct ww_str *s)
 	add_nodes(json_object_get(profile, "nodes"), cuda, s);
 	if (cuda && !ww_json_bool(counters, "available", 0))
 		ww_str_addf(s, "no hardware counters: %s\n", ww_json_str(counters, "reason", "?"));
+	else if (ww_json_int(counters, "disturbed", 0))
+		ww_str_addf(s, "no hardware counters of %lld nodes: other processes had the device while they were read\n",
+			(long long)ww_json_int(counters, "disturbed", 0));
 	add_device(profile, s);
 	ww_str_addf(s, "times: %s\n", ww_json_str(profile, "method", "?"));
 	if (!cuda)

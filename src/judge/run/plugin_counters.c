@@ -6,7 +6,8 @@
  *
  * One range is one node.  What the counters cannot hold at once takes several passes: the whole plan is run again for
  * each of them (user replay), from flushed caches, until CUPTI says that it has everything; plans are pure, so every
- * pass sees the same work.  Counters that a chip does not know are left out one by one.
+ * pass sees the same work.  Counters that a chip does not know are left out one by one.  Where other processes had the
+ * device meanwhile all is read again; what is disturbed the third time is left out.
  *
  * Reading counters needs a right that many administrators keep for themselves (CUPTI_ERROR_INSUFFICIENT_PRIVILEGES, in
  * NVIDIA's words ERR_NVGPUCTRPERM); that, a busy profiling unit and a missing library are an answer, not a failure. */
@@ -19,7 +20,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_PRIVILEGES = 35, NO_PRIVILEGES_VIRTUAL = 40, BUSY = 26, MAX_PASSES = 64, USER_RANGE = 2, USER_REPLAY = 3 };
+enum {
+	NO_PRIVILEGES = 35,
+	NO_PRIVILEGES_VIRTUAL = 40,
+	BUSY = 26,
+	MAX_PASSES = 64,
+	TRIES = 3,
+	USER_RANGE = 2,
+	USER_REPLAY = 3
+};
 
 struct init {
 	size_t size;
@@ -451,11 +460,12 @@ static int read_ranges(struct counters *x)
 	return info.ranges ? 1 : refuse(x, "CUPTI returned no values");
 }
 
-int ww_cuda_counters(const struct ww_cuda_plan *p, struct ww_run_profile *out, struct ww_run_reply *r)
+static int count_once(const struct ww_cuda_plan *p, struct ww_run_profile *out, struct ww_run_reply *r)
 {
 	struct counters *x = calloc(1, sizeof(*x));
 	if (!x)
 		return WW_RUN_NOMEM;
+	out->passes = 0;
 	x->plan = p;
 	x->out = out;
 	choose(x);
@@ -475,4 +485,52 @@ int ww_cuda_counters(const struct ww_cuda_plan *p, struct ww_run_profile *out, s
 		return WW_RUN_OK;
 	snprintf(r->text, sizeof(r->text), "the device reported error %d while its counters were read", (int)device);
 	return WW_RUN_FAULT;
+}
+
+/* The device gave other processes their slices of time within a range: percentages of elapsed time are then no one's.
+ */
+static int disturbed(const struct ww_run_profile_node *n)
+{
+	double us = n->counter[WW_COUNTER_DURATION_NS] * 1e-3;
+	return isfinite(us) && us > 1.2 * n->alone_us + 60;
+}
+
+static uint32_t count_disturbed(const struct ww_run_profile *p)
+{
+	uint32_t found = 0;
+	for (uint32_t i = 0; i < p->n_nodes; i++)
+		found += (uint32_t)disturbed(&p->nodes[i]);
+	return found;
+}
+
+static void forget(struct ww_run_profile_node *n)
+{
+	for (int i = 0; i < WW_COUNTER_COUNT; i++)
+		n->counter[i] = NAN;
+}
+
+/* Forget the counters of all nodes, or of disturbed ones. */
+static void forget_nodes(struct ww_run_profile *p, int all)
+{
+	for (uint32_t i = 0; i < p->n_nodes; i++)
+		if (all || disturbed(&p->nodes[i]))
+			forget(&p->nodes[i]);
+}
+
+int ww_cuda_counters(const struct ww_cuda_plan *p, struct ww_run_profile *out, struct ww_run_reply *r)
+{
+	int kind = WW_RUN_OK;
+	for (int i = 0; i < TRIES && (!i || out->n_disturbed); i++) {
+		forget_nodes(out, 1);
+		out->n_counted = 0;
+		if ((kind = count_once(p, out, r)) != WW_RUN_OK || out->counters_why[0])
+			return kind;
+		out->n_disturbed = count_disturbed(out);
+	}
+	forget_nodes(out, 0);
+	out->n_counted -= out->n_disturbed;
+	if (!out->n_counted)
+		snprintf(out->counters_why, sizeof(out->counters_why),
+			"other work ran on the device while they were read, %d times; try again when it is idle", TRIES);
+	return kind;
 }

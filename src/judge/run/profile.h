@@ -66,6 +66,7 @@ struct ww_run_profile {
 	double clock_us;        /* cuda: what one of the events between nodes costs */
 	uint32_t n_nodes;       /* rows that follow */
 	uint32_t n_counted;     /* nodes with counters */
+	uint32_t n_disturbed;   /* nodes whose counters were left out: other processes had the device meanwhile */
 	uint32_t passes;        /* that reading the counters took */
 	uint32_t in_graph;      /* cuda: `us` is from inside one CUDA graph; else node after node on a stream */
 	char counters_why[240]; /* why there are no counters; "" where there are or nobody asked */
