@@ -69,7 +69,7 @@ template <class T> struct tensor {
 };
 
 template <class T> static double reference(const shape &s, const functor &e, const tensor<T> &q, const tensor<T> &k,
-	const tensor<T> &v, double scale, int causal)
+	const tensor<T> &v, double scale, long long below, long long above)
 {
 	double worst = 0;
 
@@ -86,7 +86,7 @@ template <class T> static double reference(const shape &s, const functor &e, con
 					w[c] *= scale;
 					if (s.mask)
 						w[c] += e.mask[b * e.mb + h * e.mh + r * e.mr + c];
-					if (causal && c > r)
+					if (c > r + above || c < r - below)
 						w[c] = -INFINITY;
 					top = fmax(top, w[c]);
 				}
@@ -127,20 +127,21 @@ template <class T> static void heat(tensor<T> &x)
 		v = ww::from_float<T>(rintf(ww::to_float(v) * 8) / 8);
 }
 
-static int beyond(double worst, double limit, const shape &s, const char *what, int causal)
+static int beyond(double worst, double limit, const shape &s, const char *what, int below, int above)
 {
 	if (!(worst < limit))
-		fprintf(stderr, "%s: %d and %d wide, %d rows and %d keys, mask %d causal %d: off by %g\n", what, s.width,
-			s.width_v, s.t_q, s.t_k, s.mask, causal, worst);
+		fprintf(stderr, "%s: %d and %d wide, %d rows and %d keys, mask %d, from -%d to %d: off by %g\n", what,
+			s.width, s.width_v, s.t_q, s.t_k, s.mask, below, above, worst);
 	return !(worst < limit);
 }
 
 /* hot: scores in the hundred millions, of operands whose products are exact. */
 template <class T, int WIDTH, int WIDTH_V, int WARPS, int MT, int KEYS, int STAGES, bool CAUSAL, bool QR, bool KR,
-	bool VR, int QV, int KV, int VV>
+	bool VR, int QV, int KV, int VV, int TEAMS = 1, int BELOW = ww::attention_all,
+	int ABOVE = CAUSAL ? 0 : ww::attention_all>
 static int wrong(shape s, int pad, double limit, float size = 1.f, int hot = 0)
 {
-	typedef ww::attention_mma_shape<T, WIDTH, WIDTH_V, WARPS, MT, KEYS, STAGES, QR, KR, VR, QV, KV, VV> S;
+	typedef ww::attention_mma_shape<T, WIDTH, WIDTH_V, WARPS, MT, KEYS, STAGES, QR, KR, VR, QV, KV, VV, TEAMS> S;
 	tensor<T> q(s.b, s.h, s.t_q, s.width, QR, pad, size), k(s.b, s.h_kv, s.t_k, s.width, KR, pad, size),
 		v(s.b, s.h_kv, s.t_k, s.width_v, VR, pad, size);
 	std::vector<float> o((size_t)s.b * s.h * s.t_q * s.width_v, 7.f), mask;
@@ -153,7 +154,7 @@ static int wrong(shape s, int pad, double limit, float size = 1.f, int hot = 0)
 	draw_mask(s, e, mask);
 #define RUN(MASKED, N, M)                                                                                              \
 	host::launch(blocks, 1, 1, S::threads, 1, [&] {                                                                    \
-		ww::attention_mma<S, CAUSAL, MASKED, N, M>(q.operand(1), k.operand(group), v.operand(group), s.h, s.t_q,       \
+		ww::attention_mma<S, BELOW, ABOVE, MASKED, N, M>(q.operand(1), k.operand(group), v.operand(group), s.h, s.t_q,       \
 			s.t_k, s.width, s.width_v, scale * 1.44269504088896340736f, e);                                            \
 	})
 	if (s.mask && s.t_k % 2 == 0 && s.width_v % 2 == 0)
@@ -165,7 +166,8 @@ static int wrong(shape s, int pad, double limit, float size = 1.f, int hot = 0)
 	else
 		RUN(false, 1, 1);
 #undef RUN
-	return beyond(reference(s, e, q, k, v, scale, CAUSAL) / size, limit, s, sizeof(T) == 4 ? "fp32" : "16 bits", CAUSAL);
+	return beyond(reference(s, e, q, k, v, scale, BELOW, ABOVE) / size, limit, s,
+		sizeof(T) == 4 ? "fp32" : "16 bits", BELOW, ABOVE);
 }
 
 /* The map of q, k or v that the recipe makes: boxes of `columns` by `rows`. */
@@ -176,7 +178,8 @@ template <class T> static ww_tensor_map map_of(tensor<T> &x, int b, int t, int w
 	return m;
 }
 
-template <class T, int W, int WV, int GROUPS, int KEYS, bool CAUSAL, bool MASKED = false, int M = 1>
+template <class T, int W, int WV, int GROUPS, int KEYS, bool CAUSAL, bool MASKED = false, int M = 1,
+	int BELOW = ww::attention_all, int ABOVE = CAUSAL ? 0 : ww::attention_all>
 static int wrong16(shape s, double limit, int hot = 0)
 {
 	typedef ww::attention16_shape<T, W, WV, GROUPS, KEYS> S;
@@ -194,10 +197,10 @@ static int wrong16(shape s, double limit, int hot = 0)
 						tk = map_of(k, s.b, s.t_k, s.width, 64, KEYS),
 						tv = map_of(v, s.b, s.t_k, s.width_v, S::part_v, KEYS);
 	host::launch(blocks, 1, 1, S::threads, 1, [&] {
-		ww::attention16<S, CAUSAL, MASKED, 2, M>(
+		ww::attention16<S, BELOW, ABOVE, MASKED, 2, M>(
 			tq, tk, tv, group, s.h, s.t_q, s.t_k, s.width_v, scale * 1.44269504088896340736f, e);
 	});
-	return beyond(reference(s, e, q, k, v, scale, CAUSAL), limit, s, "attention16", CAUSAL);
+	return beyond(reference(s, e, q, k, v, scale, BELOW, ABOVE), limit, s, "attention16", BELOW, ABOVE);
 }
 
 template <class T> static int wrong16_of(double limit)
@@ -214,6 +217,8 @@ template <class T> static int wrong16_of(double limit)
 	n += wrong16<T, 96, 96, 2, 64, false, true, 2>({ 2, 2, 1, 100, 132, 96, 88, WHOLE }, limit);
 	n += wrong16<T, 64, 64, 1, 64, true, true, 1>({ 1, 2, 2, 70, 131, 64, 64, BY_KEY }, limit);
 	n += wrong16<T, 32, 32, 1, 64, false, true, 1>({ 1, 2, 2, 50, 63, 32, 32, OF_ONE_ROW }, limit);
+	n += wrong16<T, 64, 64, 2, 64, false, false, 1, 70, 3>({ 1, 2, 1, 330, 330, 64, 64, NO_MASK }, limit);
+	n += wrong16<T, 64, 64, 1, 64, false, true, 2, 5, -2>({ 1, 1, 1, 140, 90, 64, 64, WHOLE }, limit);
 	return n;
 }
 
@@ -235,6 +240,22 @@ template <class T> static int wrong_of(double limit)
 		{ 1, 2, 2, 50, 63, 37, 37, OF_ONE_ROW }, 0, limit);
 	n += wrong<T, 32, 64, 4, 1, 64, 2, false, false, false, false, W / 2, W / 2, W / 2>(
 		{ 1, 1, 1, 80, 200, 24, 56, NO_MASK }, 0, limit);
+	n += wrong<T, 64, 64, 1, 1, 16, 2, false, true, true, true, W, W, W, 8>(
+		{ 1, 2, 1, 35, 203, 64, 64, NO_MASK }, 0, limit);
+	n += wrong<T, 32, 128, 2, TWO, 16, 2, true, true, true, true, W, W, W, 4>(
+		{ 1, 2, 2, 90, 90, 32, 120, NO_MASK }, 0, limit);
+	n += wrong<T, 48, 16, 2, 1, 32, 2, false, true, false, true, W, 1, 1, 2>({ 1, 2, 1, 40, 77, 40, 9, WHOLE }, 0, limit);
+	n += wrong<T, 16, 16, 1, 1, 32, 1, false, false, true, true, 1, W, W, 4>(
+		{ 2, 1, 1, 20, 50, 16, 16, OF_ONE_ROW }, 0, limit);
+	/* bands; the last rows of the third see no key */
+	n += wrong<T, 64, 64, 2, 1, 32, 2, false, true, true, true, W, W, W, 2, 20, 20>(
+		{ 1, 2, 1, 170, 170, 64, 64, NO_MASK }, 0, limit);
+	n += wrong<T, 64, 64, 1, 1, 16, 2, false, true, true, true, W, W, W, 1, 37, 0>(
+		{ 1, 2, 1, 133, 133, 64, 64, WHOLE }, 0, limit);
+	n += wrong<T, 32, 32, 2, 1, 32, 2, false, true, true, true, W, W, W, 1, 5, -2>(
+		{ 1, 1, 1, 140, 90, 32, 32, NO_MASK }, 0, limit);
+	n += wrong<T, 32, 32, 2, TWO, 32, 2, false, true, true, true, W, W, W, 4, ww::attention_all, 50>(
+		{ 1, 1, 1, 90, 300, 32, 32, NO_MASK }, 0, limit);
 	return n;
 }
 
@@ -250,6 +271,8 @@ int main(void)
 		{ 1, 2, 2, 40, 70, 64, 64, NO_MASK }, 0, 3e-6, 1.f, 1);
 	n += wrong<__half, 64, 64, 2, 1, 32, 2, false, true, true, true, 8, 8, 8>(
 		{ 1, 2, 2, 40, 70, 64, 64, NO_MASK }, 0, 2e-3, 1.f, 1);
+	n += wrong<float, 64, 64, 1, 1, 32, 2, false, true, true, true, 4, 4, 4, 2>(
+		{ 1, 2, 2, 40, 70, 64, 64, NO_MASK }, 0, 3e-6, 1.f, 1);
 	n += wrong16_of<__half>(2e-3) + wrong16_of<__nv_bfloat16>(8e-3);
 	n += wrong16<__half, 64, 64, 1, 64, false>({ 1, 2, 2, 40, 70, 64, 64, NO_MASK }, 2e-3, 1);
 	printf("%d\n", n);

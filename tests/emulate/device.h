@@ -75,7 +75,7 @@ struct gate {
 struct block_state {
 	void *at[MAX_THREADS], *scheduler; /* stack pointers */
 	char *stacks;
-	gate all, warp[MAX_THREADS / 32];
+	gate all, warp[MAX_THREADS / 32], some[16];
 	bool done[MAX_THREADS];
 	int parity[MAX_THREADS];
 	uint64_t slot[2][MAX_THREADS]; /* of shuffles, by parity */

@@ -10,6 +10,12 @@ inline float exp2_(float x)
 }
 inline float max_nan(float a, float b) { return a != a || a > b ? a : b; }
 inline float min_nan(float a, float b) { return a != a || a < b ? a : b; }
+inline void meet(int number, int threads)
+{
+	host::gate &g = host::me.some[number];
+	g.alive = (unsigned)threads;
+	host::wait(g);
+}
 inline void wait_for_last() {}
 inline void cluster_sync() { host::wait_blocks(); }
 inline float cluster_load(const float *p, int rank)

@@ -724,6 +724,26 @@ static void test_attention(void **state)
 	json_decref(d);
 }
 
+/* Masks that are a band of row and key, however they are written, are the template's: it skips what is outside.  One
+ * that is more than a band stays an expression of the score. */
+static void test_attention_in_bands(void **state)
+{
+	json_t *g = fixture("attention_bands.json"), *d = device();
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.plan_text, "ww_recipe_attention"), 4);
+	assert_int_equal(count(r.plan_text, ".banded = 1, .below = 21, .above = 21"), 1);
+	assert_int_equal(count(r.plan_text, ".causal = 1, .masked = 0"), 1);
+	assert_int_equal(count(r.plan_text, ".banded = 1, .below = 39, .above = 0"), 1);
+	assert_int_equal(count(r.device_text, "void score("), 1);
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
 /* Large heads of 16 bits are the warpgroups', read as they lie among a projection's columns; so are those of an odd
  * width, which attention_mma would read element by element. */
 static void test_attention_of_halves(void **state)
@@ -2022,10 +2042,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_of_halves),
-		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_order_of_dimensions),
-		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
-		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
+		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_bands),
+		cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_reductions_follow_the_layout),
+		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_light_convolutions),
+		cmocka_unit_test(test_patches), cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
 		cmocka_unit_test(test_odd_images), cmocka_unit_test(test_template_or_library),
 		cmocka_unit_test(test_small_filters_of_16_bits), cmocka_unit_test(test_group_norm_channels_last),
 		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),

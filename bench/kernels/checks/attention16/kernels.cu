@@ -16,6 +16,6 @@ extern "C" __global__ void __launch_bounds__(shape::threads, k0_BLOCKS) k0(const
 	const __grid_constant__ ww_tensor_map tk, const __grid_constant__ ww_tensor_map tv, int group, int heads, int t_q,
 	int t_k, int width_v, float scale, __nv_bfloat16 *y, long long sb, long long sh, long long st)
 {
-	ww::attention16<shape, k0_CAUSAL, k0_MASKED, k0_N, k0_M>(
+	ww::attention16<shape, k0_BELOW, k0_ABOVE, k0_MASKED, k0_N, k0_M>(
 		tq, tk, tv, group, heads, t_q, t_k, width_v, scale, strided{ y, sb, sh, st });
 }

@@ -28,7 +28,7 @@ struct masked {
 };
 
 typedef ww::attention_mma_shape<float, k0_W, k0_WV, k0_WARPS, k0_MT, k0_KEYS, k0_STAGES, k0_QR, k0_KR, k0_VR, k0_QV,
-	k0_KV, k0_VV>
+	k0_KV, k0_VV, k0_TEAMS>
 	shape;
 
 extern "C" __global__ void __launch_bounds__(shape::threads, k0_BLOCKS) k0(const float *q, long long qb, long long qh,
@@ -36,6 +36,7 @@ extern "C" __global__ void __launch_bounds__(shape::threads, k0_BLOCKS) k0(const
 	long long vl, int group, int heads, int t_q, int t_k, int width, int width_v, float scale, const unsigned char *m,
 	long long mb, long long mt, float *y, long long sb, long long sh, long long st)
 {
-	ww::attention_mma<shape, k0_CAUSAL, k0_MASKED, k0_N, k0_M, float>({ q, qb, qh, ql, 1 }, { k, kb, kh, kl, group },
-		{ v, vb, vh, vl, group }, heads, t_q, t_k, width, width_v, scale, masked{ m, mb, mt, y, sb, sh, st });
+	ww::attention_mma<shape, k0_BELOW, k0_ABOVE, k0_MASKED, k0_N, k0_M, float>({ q, qb, qh, ql, 1 },
+		{ k, kb, kh, kl, group }, { v, vb, vh, vl, group }, heads, t_q, t_k, width, width_v, scale,
+		masked{ m, mb, mt, y, sb, sh, st });
 }

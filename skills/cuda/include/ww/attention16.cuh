@@ -9,7 +9,7 @@
  * Widths are padded with zeros by the copies: W, of Q and K, to a multiple of 16; WV, of V, to one of 32, in groups of
  * 64 columns, or of 32 where 64 does not divide WV.
  *
- * The functor is that of attention_mma.cuh: store(), and with MASKED ask() and score(). */
+ * The functor, and the band BELOW and ABOVE a row, are those of attention_mma.cuh. */
 #ifndef WW_ATTENTION16_CUH
 #define WW_ATTENTION16_CUH
 
@@ -62,22 +62,23 @@ template <class S> struct attention16_tiles {
 	}
 };
 
-/* One head's copies, by one thread. */
+/* One head's copies, by one thread, from tile `start` of the keys on. */
 template <class S> __device__ __forceinline__ void attention16_produce(const ww_tensor_map &tq, const ww_tensor_map &tk,
-	const ww_tensor_map &tv, attention16_tiles<S> at, int q0, int tiles, int b, int h, int h_kv)
+	const ww_tensor_map &tv, attention16_tiles<S> at, int q0, int start, int tiles, int b, int h, int h_kv)
 {
 	bar_expect(at.q_full(), S::q_bytes);
 	for (int i = 0; i < S::parts; i++)
 		tma_load4(at.q + i * S::rows * 128, &tq, at.q_full(), i * 64, q0, h, b);
 	for (int t = 0; t < tiles; t++) {
+		const int key0 = (start + t) * S::keys;
 		bar_wait(at.k_empty(t), at.parity(t) ^ 1);
 		bar_expect(at.k_full(t), S::k_bytes);
 		for (int i = 0; i < S::parts; i++)
-			tma_load4(at.k(t) + i * S::keys * 128, &tk, at.k_full(t), i * 64, t * S::keys, h_kv, b);
+			tma_load4(at.k(t) + i * S::keys * 128, &tk, at.k_full(t), i * 64, key0, h_kv, b);
 		bar_wait(at.v_empty(t), at.parity(t) ^ 1);
 		bar_expect(at.v_full(t), S::v_bytes);
 		for (int i = 0; i < S::parts_v; i++)
-			tma_load4(at.v(t) + i * S::keys * S::part_v * 2, &tv, at.v_full(t), i * S::part_v, t * S::keys, h_kv, b);
+			tma_load4(at.v(t) + i * S::keys * S::part_v * 2, &tv, at.v_full(t), i * S::part_v, key0, h_kv, b);
 	}
 }
 
@@ -203,13 +204,13 @@ template <class S> struct attention16_rows {
 			f(min(row + i % 4 / 2 * 8, t_q - 1), col + i / 4 * 8 + i % 2, i);
 	}
 
-	/* Scores behind the last key, and with CAUSAL behind the row's own, do not count. */
-	template <bool CAUSAL> __device__ __forceinline__ void limit(int row, int col, int t_k)
+	/* Scores behind the last key and outside of the row's band do not count. */
+	template <int BELOW, int ABOVE> __device__ __forceinline__ void limit(int row, int col, int t_k)
 	{
 #pragma unroll
 		for (int i = 0; i < S::keys / 2; i++) {
-			const int c = col + i / 4 * 8 + i % 2;
-			if ((CAUSAL && c > row + i % 4 / 2 * 8) || c >= t_k)
+			const int c = col + i / 4 * 8 + i % 2, r = row + i % 4 / 2 * 8;
+			if ((ABOVE < attention_all && c > r + ABOVE) || (BELOW < attention_all && c < r - BELOW) || c >= t_k)
 				s[i] = -inf_();
 		}
 	}
@@ -282,17 +283,17 @@ template <int M, int COUNT, class E> struct attention16_given<false, M, COUNT, E
 /* What a block computes, and this thread's place in it. */
 template <class S> struct attention16_place {
 	attention16_tiles<S> at;
-	int q0, wg, row, b, h, t_q, t_k;
-	float scale; /* of log2 */
+	int first, start, wg, row, b, h, t_q, t_k; /* first: row of the warpgroup; start: tile of keys */
+	float scale;                               /* of log2 */
 };
 
 /* Scores of tile t become weights; the products with the tile ahead of it, unless this is the first, are under way
  * meanwhile.  One lane of a warp says that it has read a tile. */
-template <bool CAUSAL, bool MASKED, bool FIRST, int M, class S, class E>
+template <int BELOW, int ABOVE, bool MASKED, bool FIRST, int M, class S, class E>
 __device__ __forceinline__ void attention16_step(
 	attention16_rows<S> &rows, const attention16_place<S> &p, int t, float (&fix)[2], const E &e)
 {
-	const int lane = threadIdx.x % 32, col = t * S::keys + lane % 4 * 2;
+	const int lane = threadIdx.x % 32, key0 = (p.start + t) * S::keys, col = key0 + lane % 4 * 2;
 	const attention16_tiles<S> &at = p.at;
 	attention16_given<MASKED, M, S::keys / 2, E> given;
 
@@ -314,8 +315,8 @@ __device__ __forceinline__ void attention16_step(
 		if (c < p.t_k)
 			given.score(e, p.b, p.h, r, c, i, rows.s, p.scale * 0.693147180559945309417f);
 	});
-	if ((CAUSAL && (t + 1) * S::keys > p.q0 + p.wg * 64) || (t + 1) * S::keys > p.t_k)
-		rows.template limit<CAUSAL>(p.row, col, p.t_k);
+	if (key0 + S::keys - 1 > p.first + ABOVE || key0 < p.first + 63 - BELOW || key0 + S::keys > p.t_k)
+		rows.template limit<BELOW, ABOVE>(p.row, col, p.t_k);
 	rows.weigh(fix, MASKED ? 1.44269504088896340736f : p.scale);
 	if (!FIRST) {
 		/* Never so.  Without a branch on the sums the compiler moves the softmax behind the wait for the other product.
@@ -330,7 +331,8 @@ __device__ __forceinline__ void attention16_step(
 }
 
 /* mine: tiles that this warpgroup's rows need, of all that the block copies; the others it lets go of. */
-template <bool CAUSAL, bool MASKED, int N, int M, class S, class E> __device__ __forceinline__ void attention16_consume(
+template <int BELOW, int ABOVE, bool MASKED, int N, int M, class S, class E>
+__device__ __forceinline__ void attention16_consume(
 	const attention16_place<S> &p, int tiles, int mine, int width_v, const E &e)
 {
 	const attention16_tiles<S> &at = p.at;
@@ -341,9 +343,9 @@ template <bool CAUSAL, bool MASKED, int N, int M, class S, class E> __device__ _
 	rows.start();
 	bar_wait(at.q_full(), 0);
 	if (mine > 0) {
-		attention16_step<CAUSAL, MASKED, true, M>(rows, p, 0, fix, e);
+		attention16_step<BELOW, ABOVE, MASKED, true, M>(rows, p, 0, fix, e);
 		for (int t = 1; t < mine; t++)
-			attention16_step<CAUSAL, MASKED, false, M>(rows, p, t, fix, e);
+			attention16_step<BELOW, ABOVE, MASKED, false, M>(rows, p, t, fix, e);
 		bar_wait(at.v_full(mine - 1), at.parity(mine - 1));
 		rows.values(at.v(mine - 1));
 		rows.finish();
@@ -364,7 +366,7 @@ template <bool CAUSAL, bool MASKED, int N, int M, class S, class E> __device__ _
 /* S: attention16_shape.  N, M: elements that store() and score() get at once; 2 only if the width of V, or t_k, is
  * even.  group: heads that share one of K and V.  Grid: one axis; the blocks of a head are consecutive, those with the
  * most keys first. */
-template <class S, bool CAUSAL, bool MASKED, int N, int M, class E>
+template <class S, int BELOW, int ABOVE, bool MASKED, int N, int M, class E>
 __device__ __forceinline__ void attention16(const ww_tensor_map &tq, const ww_tensor_map &tk, const ww_tensor_map &tv,
 	int group, int heads, int t_q, int t_k, int width_v, float scale, const E &e)
 {
@@ -372,7 +374,8 @@ __device__ __forceinline__ void attention16(const ww_tensor_map &tq, const ww_te
 	const attention16_tiles<S> at = { base, base + S::bytes };
 	const int tiles_q = (t_q + S::rows - 1) / S::rows, z = blockIdx.x / tiles_q, b = z / heads, h = z % heads;
 	const int q0 = (tiles_q - 1 - (int)blockIdx.x % tiles_q) * S::rows, wg = (int)threadIdx.x / 128 - 1;
-	const int last = CAUSAL ? min(t_k, q0 + S::rows) : t_k, tiles = (last + S::keys - 1) / S::keys;
+	const int last = min(t_k, q0 + S::rows + ABOVE), start = max(0, q0 - BELOW) / S::keys;
+	const int tiles = max(0, (last + S::keys - 1) / S::keys - start);
 
 	if (threadIdx.x == 0)
 		at.start();
@@ -380,15 +383,15 @@ __device__ __forceinline__ void attention16(const ww_tensor_map &tq, const ww_te
 	if (wg < 0) {
 		regs_shrink<S::shrunk>();
 		if (threadIdx.x == 0)
-			attention16_produce<S>(tq, tk, tv, at, q0, tiles, b, h, h / group);
+			attention16_produce<S>(tq, tk, tv, at, q0, start, tiles, b, h, h / group);
 	} else {
 		regs_grow<S::grown>();
-		const int first = q0 + wg * 64, behind = CAUSAL ? min(t_k, first + 64) : t_k;
-		const int mine = first < t_q ? (behind + S::keys - 1) / S::keys : 0;
+		const int first = q0 + wg * 64, behind = min(t_k, first + 64 + ABOVE);
+		const int mine = first < t_q ? max(0, (behind + S::keys - 1) / S::keys - start) : 0;
 		const int row = first + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-		const attention16_place<S> p = { at, q0, wg, row, b, h, t_q, t_k, scale };
+		const attention16_place<S> p = { at, first, start, wg, row, b, h, t_q, t_k, scale };
 
-		attention16_consume<CAUSAL, MASKED, N, M>(p, tiles, mine, width_v, e);
+		attention16_consume<BELOW, ABOVE, MASKED, N, M>(p, tiles, mine, width_v, e);
 	}
 }
 

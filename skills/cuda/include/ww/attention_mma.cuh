@@ -7,9 +7,14 @@
  *                  fresh accumulators for every tile (pipeline.cuh says why)
  *
  * A block has WARPS * MT * 16 rows of Q of one head and goes through K and V by tiles of KEYS rows; a warp has MT * 16
- * rows with their running maxima and sums.  The order of all sums is fixed, so the bits are the same every time.  While
- * a tile is used, the next one is copied to shared memory, where widths are padded to multiples of 16 with zeros.  An
- * operand is contiguous along its width or along its rows.
+ * rows with their running maxima and sums.  Where rows are too few to keep the GPU busy, a block has TEAMS times as
+ * many warps: each team of WARPS warps has the same rows and every TEAMS-th tile, and the first one adds the others'
+ * sums at the end.  The order of all sums is fixed, so the bits are the same every time.  While a tile is used, the
+ * next one is copied to shared memory, where widths are padded to multiples of 16 with zeros.  An operand is contiguous
+ * along its width or along its rows.
+ *
+ * Row r sees the keys from r - BELOW to r + ABOVE (a causal mask: ABOVE = 0); tiles that no row of a block sees are
+ * neither read nor computed.
  *
  * The functor stores, as in attention.cuh, and with MASKED it maps scores to the softmax's input:
  * score<N>(batch, head, row, col, float (&v)[N], beside<N> &given), for N adjacent columns, -infinity for masked ones.
@@ -39,6 +44,8 @@ template <class T> struct attention_operand {
 	__device__ __forceinline__ const T *from(int b, int h) const { return p + b * batch + h / group * head; }
 };
 
+enum : int { attention_all = 1 << 30 }; /* BELOW, ABOVE: no limit */
+
 /* The type that the tensor cores multiply. */
 template <class T> struct attention_type {
 	typedef T t;
@@ -47,7 +54,8 @@ template <> struct attention_type<float> {
 	typedef __half t;
 };
 
-/* A tile of ROWS x WIDTH in shared memory, in the order of global memory; VEC: elements of one copy. */
+/* A tile of ROWS x WIDTH in shared memory, in the order of global memory, which THREADS threads copy; VEC: elements of
+ * one copy. */
 template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struct attention_tile_of {
 	enum : int { words = sizeof(T) == 4 };
 	enum : int { lines = BY_ROW ? ROWS : WIDTH, length = BY_ROW ? WIDTH : ROWS, pitch = length + 8 };
@@ -56,19 +64,22 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 	enum : int { together = each <= 4 ? (int)each : 4 }; /* more addresses at once would be spilled */
 	typedef typename attention_type<T>::t H;
 
+	/* This thread's number among those that copy the tile. */
+	static __device__ __forceinline__ int me() { return threadIdx.x % THREADS; }
+
 	/* Start this thread's copies: 16-bit elements to their final position, 32-bit ones to `raw` floats that only this
 	 * thread reads. */
 	static __device__ __forceinline__ void fill(T *to, const T *from, long long line, int row0, int rows, int width)
 	{
 		const int end_line = BY_ROW ? rows - row0 : width, end = BY_ROW ? width : rows - row0;
-		const int l0 = threadIdx.x / per, at0 = threadIdx.x % per * VEC, last = max(0, min((int)VEC, end - at0));
+		const int l0 = me() / per, at0 = me() % per * VEC, last = max(0, min((int)VEC, end - at0));
 		const T *first = from + (BY_ROW ? row0 * line : row0), *src0 = first + l0 * line + at0;
 		enum : int { straight = THREADS % per == 0, step = straight ? THREADS / per : 0 };
 		enum : int { to_line = words ? (int)length : (int)pitch };
 
 #pragma unroll(together)
 		for (int u = 0; u < each; u++) {
-			const int i = u * THREADS + threadIdx.x, l = straight ? l0 + u * step : i / per;
+			const int i = u * THREADS + me(), l = straight ? l0 + u * step : i / per;
 			const int at = straight ? at0 : i % per * VEC;
 			const int n = l < end_line ? straight ? last : max(0, min((int)VEC, end - at)) : 0;
 			const T *src = n ? straight ? src0 : first + l * line + at : from;
@@ -91,7 +102,7 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 
 #pragma unroll(together)
 		for (int u = 0; u < each; u++) {
-			const int i = u * THREADS + threadIdx.x;
+			const int i = u * THREADS + me();
 			float v[VEC];
 
 			if (copies % THREADS && i >= copies)
@@ -109,7 +120,7 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 	{
 #pragma unroll(together)
 		for (int u = 0; u < each; u++) {
-			const int i = u * THREADS + threadIdx.x, place = i / per * pitch + i % per * VEC;
+			const int i = u * THREADS + me(), place = i / per * pitch + i % per * VEC;
 			float v[VEC], hi[VEC];
 
 			if (copies % THREADS && i >= copies)
@@ -148,21 +159,24 @@ template <class T, int ROWS, int WIDTH, bool BY_ROW, int VEC, int THREADS> struc
 /* Q and K are WIDTH wide, V is WIDTH_V, both padded.  QR, KR, VR: along their widths in memory?  QV, KV, VV: elements
  * of a copy. */
 template <class T, int WIDTH, int WIDTH_V, int WARPS, int MT, int KEYS, int STAGES, bool QR, bool KR, bool VR, int QV,
-	int KV, int VV>
+	int KV, int VV, int TEAMS = 1>
 struct attention_mma_shape {
-	enum : int { warps = WARPS, mt = MT, keys = KEYS, stages = STAGES, threads = 32 * WARPS, rows = 16 * MT * WARPS };
+	enum : int { warps = WARPS, mt = MT, keys = KEYS, stages = STAGES, teams = TEAMS, rows = 16 * MT * WARPS };
+	enum : int { of_team = 32 * WARPS, threads = of_team * TEAMS };
 	enum : int { words = sizeof(T) == 4, parts = words ? 2 : 1 };
 	typedef typename attention_type<T>::t H;
 	typedef attention_tile_of<T, rows, WIDTH, QR, QV, threads> Q;
-	typedef attention_tile_of<T, KEYS, WIDTH, KR, KV, threads> K;
-	typedef attention_tile_of<T, KEYS, WIDTH_V, VR, VV, threads> V;
-	/* 16 bits: Q, then stages of K and V.  32 bits: pairs of Q, then pairs of K and V, which first hold the floats of
-	 * Q; then the floats of K and V. */
+	typedef attention_tile_of<T, KEYS, WIDTH, KR, KV, of_team> K;
+	typedef attention_tile_of<T, KEYS, WIDTH_V, VR, VV, of_team> V;
+	/* 16 bits: Q, then each team's stages of K and V.  32 bits: pairs of Q, then each team's pairs of K and V, which
+	 * first hold the floats of Q; then each team's floats of K and V.  At the end: the state of all teams but one. */
 	enum : int { q_elements = (int)Q::elements * parts, kv_elements = ((int)K::elements + (int)V::elements) * parts };
-	enum : int { kv_bytes = 2 * kv_elements, q_raw = words ? 4 * (int)Q::raw : 0 };
-	enum : int { tile_bytes = !words ? STAGES * kv_bytes : kv_bytes > q_raw ? kv_bytes : q_raw };
-	enum : int { raw_bytes = words ? 4 * ((int)K::raw + (int)V::raw) : 0 };
-	enum : int { bytes = 2 * q_elements + tile_bytes + raw_bytes };
+	enum : int { team_elements = kv_elements * (words ? 1 : STAGES), team_raw = (int)K::raw + (int)V::raw };
+	enum : int { kv_bytes = 2 * TEAMS * team_elements, q_raw = words ? 4 * (int)Q::raw : 0 };
+	enum : int { tile_bytes = kv_bytes > q_raw ? kv_bytes : q_raw, raw_bytes = words ? 4 * TEAMS * team_raw : 0 };
+	enum : int { state = MT * (6 + WIDTH_V / 2), state_bytes = 4 * (TEAMS - 1) * of_team * state };
+	enum : int { tiles_bytes = 2 * q_elements + tile_bytes + raw_bytes };
+	enum : int { bytes = tiles_bytes > state_bytes ? tiles_bytes : state_bytes };
 	/* Fragments of Q stay in registers if that does not reduce the number of blocks on an SM. */
 	enum : int { held = WIDTH * MT <= (words ? 32 : 128), steps = WIDTH / 16, steps_v = KEYS / 16 };
 	/* Scores of a tile in chunks of n * 8 columns, results in chunks of n_v * 8: the accumulators in use at once. */
@@ -174,16 +188,26 @@ struct attention_mma_shape {
 	};
 };
 
-/* The largest of all threads' values. */
-template <int N, int WARPS> __device__ __forceinline__ void attention_tops(unsigned (&m)[N], unsigned *box)
+/* Wait for the THREADS threads of a team, of which a block has several or one. */
+template <int THREADS, bool ALL> __device__ __forceinline__ void attention_meet()
 {
+	if (ALL)
+		__syncthreads();
+	else
+		meet(1 + threadIdx.x / THREADS, THREADS);
+}
+
+/* The largest of the values of WARPS warps, which are ALL of the block's or a team's. */
+template <int N, int WARPS, bool ALL> __device__ __forceinline__ void attention_tops(unsigned (&m)[N], unsigned *box)
+{
+	box += threadIdx.x / (32 * WARPS) * (N * WARPS);
 #pragma unroll
 	for (int i = 0; i < N; i++) {
 		m[i] = __reduce_max_sync(0xffffffffu, m[i]);
 		if (threadIdx.x % 32 == 0)
-			box[threadIdx.x / 32 * N + i] = m[i];
+			box[threadIdx.x / 32 % WARPS * N + i] = m[i];
 	}
-	__syncthreads();
+	attention_meet<32 * WARPS, ALL>();
 #pragma unroll
 	for (int w = 0; w < WARPS; w++)
 #pragma unroll
@@ -381,6 +405,64 @@ template <class S> struct attention_rows {
 		}
 	}
 
+	/* Call f for every sum of products. */
+	template <class F> __device__ __forceinline__ void each_sum(F f)
+	{
+#pragma unroll
+		for (int c = 0; c < S::chunks_v; c++)
+#pragma unroll
+			for (int i = 0; i < mt; i++)
+#pragma unroll
+				for (int j = 0; j < n_v; j++)
+#pragma unroll
+					for (int l = 0; l < 4; l++)
+						f(o[c][i][j][l], i, l / 2);
+	}
+
+	/* Leave this thread's state to the first team: number n at to[n * of_team]. */
+	__device__ __forceinline__ void leave(float *to)
+	{
+#pragma unroll
+		for (int i = 0; i < mt; i++)
+#pragma unroll
+			for (int h = 0; h < 2; h++) {
+				to[0] = top[i][h];
+				to[S::of_team] = rest[i][h];
+				to[2 * S::of_team] = sum[i][h];
+				to += 3 * S::of_team;
+			}
+		each_sum([&](float x, int, int) {
+			*to = x;
+			to += S::of_team;
+		});
+	}
+
+	/* Add what a thread of another team left. */
+	__device__ __forceinline__ void add(const float *from)
+	{
+		float mine[mt][2], its[mt][2];
+
+#pragma unroll
+		for (int i = 0; i < mt; i++)
+#pragma unroll
+			for (int h = 0; h < 2; h++) {
+				const float its_top = from[0], its_rest = from[S::of_team], old = top[i][h], old_rest = rest[i][h];
+				if (its_top > old) {
+					top[i][h] = its_top;
+					rest[i][h] = its_rest;
+				}
+				const float to = top[i][h] == -inf_() ? 0.f : top[i][h];
+				mine[i][h] = old == -inf_() ? 0.f : exp2_(old - to + (old_rest - rest[i][h]));
+				its[i][h] = its_top == -inf_() ? 0.f : exp2_(its_top - to + (its_rest - rest[i][h]));
+				sum[i][h] = sum[i][h] * mine[i][h] + from[2 * S::of_team] * its[i][h];
+				from += 3 * S::of_team;
+			}
+		each_sum([&](float &x, int i, int h) {
+			x = x * mine[i][h] + *from * its[i][h];
+			from += S::of_team;
+		});
+	}
+
 	/* Store N results of a row at once, beginning with this thread's first row. */
 	template <int N, class E> __device__ __forceinline__ void end(const E &e, int b, int h, int row, int t_q, int width)
 	{
@@ -440,54 +522,65 @@ template <class S, int M, class F> __device__ __forceinline__ void attention_eac
 
 /* S: attention_mma_shape.  N, M: elements that store() and score() get at once; 2 only if the width of V, or t_k, is
  * even.  Grid: one axis; the blocks of a head are consecutive, those with the most keys first. */
-template <class S, bool CAUSAL, bool MASKED, int N, int M, class T, class E>
+template <class S, int BELOW, int ABOVE, bool MASKED, int N, int M, class T, class E>
 __device__ __forceinline__ void attention_mma(attention_operand<T> q, attention_operand<T> k, attention_operand<T> v,
 	int heads, int t_q, int t_k, int width, int width_v, float scale, const E &e)
 {
 	typedef typename S::H H;
-	__shared__ unsigned box[3 * S::warps];
+	constexpr bool one = S::teams == 1;
+	__shared__ unsigned box[2 * S::warps * S::teams];
 	const int tiles_q = (t_q + S::rows - 1) / S::rows, z = blockIdx.x / tiles_q, b = z / heads, h = z % heads;
-	const int q0 = (tiles_q - 1 - (int)blockIdx.x % tiles_q) * S::rows, last = CAUSAL ? min(t_k, q0 + S::rows) : t_k;
-	const int tiles = (last + S::keys - 1) / S::keys, warp = threadIdx.x / 32 * S::mt * 16, lane = threadIdx.x % 32;
-	const int row = q0 + warp + lane / 4;
+	const int q0 = (tiles_q - 1 - (int)blockIdx.x % tiles_q) * S::rows;
+	const int last = min(t_k, q0 + S::rows + ABOVE), start = max(0, q0 - BELOW) / S::keys;
+	const int team = one ? 0 : threadIdx.x / S::of_team, me = threadIdx.x - team * S::of_team;
+	const int tiles = max(0, (last + S::keys - 1) / S::keys - start), warp = me / 32 * S::mt * 16,
+			  lane = threadIdx.x % 32;
+	const int row = q0 + warp + lane / 4, row0 = q0 + warp, row1 = row0 + S::mt * 16 - 1; /* of this warp */
 	const T *from_k = k.from(b, h), *from_v = v.from(b, h);
-	H *tile_q = (H *)dynamic_shared(), *tile_kv = tile_q + S::q_elements;
-	float *raw_q = (float *)tile_kv, *raw_kv = (float *)((char *)tile_kv + S::tile_bytes), unscale_q = 1.f;
+	H *tile_q = (H *)dynamic_shared(), *all_kv = tile_q + S::q_elements, *tile_kv = all_kv + team * S::team_elements;
+	float *raw_q = (float *)all_kv, *raw_kv = (float *)((char *)all_kv + S::tile_bytes) + team * S::team_raw;
+	float unscale_q = 1.f;
 	attention_rows<S> rows;
 
 	auto fill = [&](int t) {
-		T *to = S::words ? (T *)raw_kv : (T *)tile_kv + t % S::stages * S::kv_elements;
-		S::K::fill(to, from_k, k.line, t * S::keys, t_k, width);
-		S::V::fill(to + (S::words ? (int)S::K::raw : (int)S::K::elements), from_v, v.line, t * S::keys, t_k, width_v);
+		T *to = S::words ? (T *)raw_kv : (T *)tile_kv + t / S::teams % S::stages * S::kv_elements;
+		const int key0 = (start + t) * S::keys;
+		S::K::fill(to, from_k, k.line, key0, t_k, width);
+		S::V::fill(to + (S::words ? (int)S::K::raw : (int)S::K::elements), from_v, v.line, key0, t_k, width_v);
 	};
 	S::Q::fill(S::words ? (T *)raw_q : (T *)tile_q, q.from(b, h), q.line, q0, t_q, width);
-	fill(0);
+	fill(team);
 	copy_commit();
 	rows.start();
-	for (int t = 0; t < tiles; t++) {
-		H *tile_k = tile_kv + (S::words ? 0 : t % S::stages * S::kv_elements),
+	if (S::words || !one)
+		copy_wait<0>();
+	if constexpr (S::words) {
+		unsigned m[1] = { S::Q::top(raw_q) };
+		attention_tops<1, S::warps * S::teams, true>(m, box);
+		S::Q::split((__half *)tile_q, raw_q, scale_of(m[0]));
+		unscale_q = unscale(m[0]) * scale;
+	}
+	if (S::words || !one)
+		__syncthreads();
+	for (int t = team; t < tiles; t += S::teams) {
+		H *tile_k = tile_kv + (S::words ? 0 : t / S::teams % S::stages * S::kv_elements),
 		  *tile_v = tile_k + S::parts * S::K::elements;
 		float s[S::chunks][S::mt][S::n][4], fix[S::mt][2], scale_qk = scale, unscale_v = 1.f;
 
 		copy_wait<0>();
-		if (S::words) {
-			unsigned m[3] = { S::K::top(raw_kv), S::V::top(raw_kv + S::K::raw), t ? 0 : S::Q::top(raw_q) };
-			attention_tops<3, S::warps>(m, box);
-			if (t == 0) {
-				S::Q::split((__half *)tile_q, raw_q, scale_of(m[2]));
-				unscale_q = unscale(m[2]) * scale;
-				__syncthreads();
-			}
+		if constexpr (S::words) {
+			unsigned m[2] = { S::K::top(raw_kv), S::V::top(raw_kv + S::K::raw) };
+			attention_tops<2, S::warps, one>(m, box);
 			S::K::split((__half *)tile_k, raw_kv, scale_of(m[0]));
 			S::V::split((__half *)tile_v, raw_kv + S::K::raw, scale_of(m[1]));
 			scale_qk = fmaxf(unscale_q * unscale(m[0]), 1e-37f); /* 0 times a score that does not count is NaN */
 			unscale_v = unscale(m[1]);
 		}
-		__syncthreads();
-		if (t + 1 < tiles)
-			fill(t + 1);
+		attention_meet<S::of_team, one>();
+		if (t + S::teams < tiles)
+			fill(t + S::teams);
 		copy_commit();
-		if (S::held && t == 0) {
+		if (S::held && t == team) {
 #pragma unroll
 			for (int step = 0; step < (S::held ? (int)S::steps : 0); step++) {
 				unsigned f[S::parts][S::mt][4];
@@ -501,9 +594,9 @@ __device__ __forceinline__ void attention_mma(attention_operand<T> q, attention_
 							rows.q[p][S::held ? step : 0][i][l] = f[p][i][l];
 			}
 		}
-		if (CAUSAL && t * S::keys > q0 + warp + S::mt * 16 - 1) /* none of this warp's rows */
+		const int key0 = (start + t) * S::keys, key1 = key0 + S::keys - 1, col = key0 + lane % 4 * 2;
+		if (key0 > row1 + ABOVE || key1 < row0 - BELOW) /* none of this warp's rows */
 			continue;
-		const int col = t * S::keys + lane % 4 * 2;
 		if constexpr (MASKED) {
 			typename E::template beside<M> given[S::chunks][S::mt][S::n][4 / M];
 
@@ -528,7 +621,7 @@ __device__ __forceinline__ void attention_mma(attention_operand<T> q, attention_
 		} else {
 			rows.scores(s, tile_q, tile_k, warp);
 		}
-		if ((CAUSAL && (t + 1) * S::keys > q0 + warp) || (t + 1) * S::keys > t_k) {
+		if (key1 > row0 + ABOVE || key0 < row1 - BELOW || key1 >= t_k) {
 #pragma unroll
 			for (int c = 0; c < S::chunks; c++)
 #pragma unroll
@@ -537,13 +630,27 @@ __device__ __forceinline__ void attention_mma(attention_operand<T> q, attention_
 					for (int j = 0; j < S::n; j++)
 #pragma unroll
 						for (int l = 0; l < 4; l++) {
-							const int at = col + (c * S::n + j) * 8 + l % 2;
-							if ((CAUSAL && at > row + i * 16 + l / 2 * 8) || at >= t_k)
+							const int at = col + (c * S::n + j) * 8 + l % 2, r = row + i * 16 + l / 2 * 8;
+							if ((ABOVE < attention_all && at > r + ABOVE) ||
+								(BELOW < attention_all && at < r - BELOW) || at >= t_k)
 								s[c][i][j][l] = -inf_();
 						}
 		}
 		rows.weigh(s, fix, scale_qk);
 		rows.values(s, fix, tile_v, unscale_v);
+	}
+	if constexpr (!one) {
+		float *left = dynamic_shared() + me;
+
+		__syncthreads();
+		if (team)
+			rows.leave(left + (team - 1) * S::state * S::of_team);
+		__syncthreads();
+		if (team)
+			return;
+#pragma unroll 1
+		for (int i = 1; i < S::teams; i++)
+			rows.add(left + (i - 1) * S::state * S::of_team);
 	}
 	rows.template end<N>(e, b, h, row, t_q, width_v);
 }

@@ -1,5 +1,6 @@
 /* ptx.cuh - instructions without a C++ form, except those of tensor cores: a fast power of two, extrema that keep NaN,
- * the shared memory of a cluster's blocks, and launches that overlap (programmatic dependent launch).
+ * barriers of some warps, the shared memory of a cluster's blocks, and launches that overlap (programmatic dependent
+ * launch).
  *
  * Macro of the plan: PDL_, 1 where it calls ww_pdl_all().
  *
@@ -30,6 +31,12 @@ __device__ __forceinline__ float max_nan(float a, float b)
 #endif
 }
 __device__ __forceinline__ float min_nan(float a, float b) { return -max_nan(-a, -b); } /* signs cost nothing */
+
+/* Wait until `threads` threads of the block, whole warps, have come here with this number from 1 to 15. */
+__device__ __forceinline__ void meet(int number, int threads)
+{
+	asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
 
 /* The first statement of each kernel in a plan that calls ww_pdl_all(): waits for the results of the previous launch,
  * then lets the next one start (PTX ISA, griddepcontrol).  The wait comes first, so that at most one launch waits while

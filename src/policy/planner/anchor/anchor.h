@@ -31,6 +31,13 @@ struct operand {
 	const struct ix *size[PL_MAX_RANK], *offset, *stride[PL_MAX_RANK];
 };
 
+/* Which keys a row of attention sees: those from `below` before its own to `above` after it; WW_ATTENTION_ALL: no
+ * limit.
+ */
+struct pl_band {
+	int64_t below, above;
+};
+
 struct anchor {
 	enum anchor_kind kind;
 	int id;
@@ -51,7 +58,7 @@ struct anchor {
 			int64_t stride[3], pad[3], dil[3], opad[3];
 		} conv;
 		struct { /* q, k, v: (batch, heads, length, width), or without heads; in[3]: expression of a score */
-			int causal;
+			struct pl_band band;
 			int group; /* grouped-query attention: neighbouring heads of q that share one head of k and v */
 			int tiles; /* ww::attention fits as well (fp32; cuda: heads 64 or 128 wide) */
 			double scale;
@@ -157,6 +164,8 @@ double pl_conv_work(const struct anchor *s, double *taps);
 void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask);
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 	int causal, double scale);
+/* The expression of a score without those masks that are a band of row and key (its last dimensions); narrows *band. */
+struct val *pl_without_band(struct pl *pl, struct val *score, struct pl_band *band);
 /* weights v as attention, if the weights are the softmax of a pointwise expression of a GEMM; else NULL. */
 struct val *pl_attention_of(struct pl *pl, struct gnode *n, struct val *weights, struct val *v);
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);

@@ -35,6 +35,15 @@ enum { MASK = 3 };                /* the operand that maps scores (a mask, a bia
 
 static int is_wide(int64_t d) { return d == 64 || d == 128; }
 
+static const struct pl_band everything = { WW_ATTENTION_ALL, WW_ATTENTION_ALL }, causal_band = { WW_ATTENTION_ALL, 0 };
+
+static int is_causal(const struct pl_band *b) { return b->below == WW_ATTENTION_ALL && b->above == 0; }
+
+static int is_banded(const struct pl_band *b)
+{
+	return !is_causal(b) && (b->below != WW_ATTENTION_ALL || b->above != WW_ATTENTION_ALL);
+}
+
 /* Can ww::attention compute it, whose heads are 64 or 128 wide and whose fp32 operands are split by extra launches? */
 static int fits_tiles(const struct pl *pl, const struct val *q, const struct val *k, const struct val *v, int masked,
 	int causal, int64_t group)
@@ -48,7 +57,7 @@ static int fits_tiles(const struct pl *pl, const struct val *q, const struct val
 }
 
 static struct ww_attention_size size_of(const struct pl *pl, const struct val *q, const struct val *k,
-	const struct val *v, int masked, int causal, int64_t group)
+	const struct val *v, int masked, const struct pl_band *band, int64_t group)
 {
 	int r = q->rank;
 
@@ -59,8 +68,9 @@ static struct ww_attention_size size_of(const struct pl *pl, const struct val *q
 		.width = ix_num(q->size[r - 1]),
 		.width_v = ix_num(v->size[r - 1]),
 		.bytes = pl_itemsize(q->dt),
-		.causal = causal,
+		.causal = is_causal(band),
 		.masked = masked,
+		.span = is_banded(band) ? ww_attention_span(band->below, band->above, ix_num(k->size[r - 2])) : 0,
 		.sms = pl->dev.sm_count ? pl->dev.sm_count : 132 };
 }
 
@@ -193,6 +203,16 @@ static struct val *masked(struct pl *pl, struct val *mask, const struct val *q, 
 	return pl_op2(pl, OP_ADD, score(pl, WW_F32), pl_expand(pl, pl_cast(pl, mask, WW_F32), r, size));
 }
 
+/* The expression of a score, or NULL if it is the score itself. */
+static struct val *mapped(struct val *becomes)
+{
+	const struct val *v = becomes;
+
+	while (v->kind == V_OP && v->op == OP_CAST)
+		v = v->arg[0];
+	return v->given ? NULL : becomes;
+}
+
 static void guard_sizes(struct pl *pl, const struct val *q, const struct val *k, const struct val *v)
 {
 	int r = q->rank;
@@ -207,14 +227,14 @@ static void guard_sizes(struct pl *pl, const struct val *q, const struct val *k,
 
 /* becomes: the expression of a score that the softmax takes; NULL: the score itself. */
 static struct val *attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v,
-	struct val *becomes, int causal, double scale, int64_t group, int tiles)
+	struct val *becomes, const struct pl_band *band, double scale, int64_t group, int tiles)
 {
 	const struct ix *size[PL_MAX_RANK];
 	struct anchor *s = pl_anchor(pl, n, S_ATTN, "attention");
 	int r = q->rank;
 
 	s->attn.scale = scale;
-	s->attn.causal = causal;
+	s->attn.band = *band;
 	s->attn.group = (int)group;
 	s->attn.tiles = tiles;
 	guard_sizes(pl, q, k, v);
@@ -232,9 +252,9 @@ static struct val *attention(struct pl *pl, struct gnode *n, struct val *q, stru
 
 /* Is attention in one kernel faster than two GEMMs with a softmax between them? */
 static int pays(const struct pl *pl, const struct val *q, const struct val *k, const struct val *v, int has_mask,
-	int causal, int64_t group)
+	const struct pl_band *band, int64_t group)
 {
-	struct ww_attention_size at = size_of(pl, q, k, v, has_mask, causal, group);
+	struct ww_attention_size at = size_of(pl, q, k, v, has_mask, band, group);
 	struct ww_attention_tile tile = ww_attention_choose(&at);
 	const double us = products_us(&at);
 
@@ -248,10 +268,12 @@ struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct v
 	int mma = fits_mma(pl, q, k, v, scale);
 	int64_t group = mma ? group_of(pl, k, v) : 1;
 	int tiles = fits_tiles(pl, q, k, v, mask != NULL, causal, group);
+	struct pl_band band = causal ? causal_band : everything;
+	struct val *becomes = mma && mask ? mapped(pl_without_band(pl, masked(pl, mask, q, k), &band)) : NULL;
 
-	if (!tiles && !(mma && pays(pl, q, k, v, mask != NULL, causal, group)))
+	if (!tiles && !(mma && pays(pl, q, k, v, becomes != NULL, &band, group)))
 		return by_products(pl, n, q, k, v, mask, causal, scale);
-	return attention(pl, n, q, k, v, mask ? masked(pl, mask, q, k) : NULL, causal, scale, group, tiles);
+	return attention(pl, n, q, k, v, becomes, &band, scale, group, tiles);
 }
 
 /* ---- Attention written as two products --------------------------------------------------------------------------- */
@@ -329,6 +351,7 @@ static struct val *in_terms_of_score(struct pl *pl, struct written *w, struct va
 struct val *pl_attention_of(struct pl *pl, struct gnode *n, struct val *weights, struct val *v)
 {
 	struct written w = { NULL, 1, 0 };
+	struct pl_band band = everything;
 	struct val *becomes, *q, *k;
 	int perm[PL_MAX_RANK], r = weights->rank;
 	int64_t group;
@@ -347,9 +370,10 @@ struct val *pl_attention_of(struct pl *pl, struct gnode *n, struct val *weights,
 	if (!fits_mma(pl, q, k, v, w.scale))
 		return NULL;
 	group = group_of(pl, k, v);
-	if (!pays(pl, q, k, v, !becomes->given, 0, group))
+	becomes = mapped(pl_without_band(pl, becomes, &band));
+	if (!pays(pl, q, k, v, becomes != NULL, &band, group))
 		return NULL;
-	return attention(pl, n, q, k, v, becomes->given ? NULL : becomes, 0, w.scale, group, 0);
+	return attention(pl, n, q, k, v, becomes, &band, w.scale, group, 0);
 }
 
 /* ww::attention needs operands that are contiguous along the width, with aligned rows on cuda. */
@@ -393,8 +417,11 @@ static struct ww_attention_size size_of_kernel(const struct pl *pl, const struct
 		.width = ix_num(q->size[r - 1]),
 		.width_v = ix_num(v->size[r - 1]),
 		.bytes = pl_itemsize(q->val->dt),
-		.causal = s->attn.causal,
+		.causal = is_causal(&s->attn.band),
 		.masked = s->n_in > MASK,
+		.span = is_banded(&s->attn.band)
+			? ww_attention_span(s->attn.band.below, s->attn.band.above, ix_num(s->in[1].size[r - 2]))
+			: 0,
 		.sms = pl->dev.sm_count ? pl->dev.sm_count : 132 };
 }
 
@@ -440,7 +467,7 @@ static double mma_us(const struct anchor *s, const struct ww_attention_size *at)
 	const struct ww_attention_tile t = ww_attention_choose(at);
 	const long long rows = 16 * t.warps * t.mt, blocks = (at->t_q + rows - 1) / rows * at->batch;
 	const double waves = ceil((double)blocks / (double)(at->sms * t.blocks));
-	const double keys = ceil((double)at->t_k / t.keys) * t.keys * (at->causal ? .5 : 1);
+	const double keys = ceil((double)at->t_k / t.keys) * t.keys * ww_attention_part(at, rows);
 	double us = t.us;
 
 	for (int i = 1; i < MASK && at->bytes == 2; i++) {
@@ -448,7 +475,7 @@ static double mma_us(const struct anchor *s, const struct ww_attention_size *at)
 		const int r = o->rank;
 
 		if (!is_multiple(o, 2, r - 1) && !is_multiple(o, 2, r - 2))
-			us += waves * keys * (double)ix_num(o->size[r - 1]) / (32 * t.warps) * 600 / 4 / 1755;
+			us += waves * keys * (double)ix_num(o->size[r - 1]) / (32 * t.warps * t.teams) * 600 / 4 / 1755;
 	}
 	return us;
 }
@@ -524,7 +551,7 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\t.batch = %s, .heads = %s, .group = 1, .lq = %s, .lk = %s, .d = %s,\n\t\t%s\n\t\t%s\n"
 		"\t\t.causal = %d, .scale = %s%sf, .bq = %d, .bk = %d });\n%s",
 		ix_text(pl, sp->out->size[0]), ix_text(pl, sp->out->size[1]), ix_text(pl, sp->out->size[2]),
-		ix_text(pl, sp->in[1].size[2]), ix_text(pl, sp->out->size[3]), bufs, strides, sp->attn.causal, scale,
+		ix_text(pl, sp->in[1].size[2]), ix_text(pl, sp->out->size[3]), bufs, strides, is_causal(&sp->attn.band), scale,
 		strpbrk(scale, ".e") ? "" : ".0", kn->cpu_attn.bq, kn->cpu_attn.bk, pl_plan_args(pl, k, "\t"));
 }
 
@@ -570,6 +597,7 @@ static const char *stride(struct pl *pl, const struct operand *o, int d)
 /* The fields that say where the operands lie, and how long they are. */
 static const char *sizes_text(struct pl *pl, const struct anchor *sp)
 {
+	const struct pl_band *band = &sp->attn.band;
 	const char *heads = "";
 	int r = sp->out->rank;
 
@@ -584,11 +612,14 @@ static const char *sizes_text(struct pl *pl, const struct anchor *sp)
 	}
 	return pl_fmt(pl,
 		"%s\t\t.b = %s, .h = %s, .group = %d, .t_q = %s, .t_k = %s, .width = %s, .width_v = %s, .causal = %d, "
-		".masked = %d,\n\t\t.scale = %.17g",
+		".masked = %d,\n\t\t.scale = %.17g%s",
 		heads, ix_text(pl, sp->out->size[0]), r == 3 ? "1" : ix_text(pl, sp->out->size[1]), sp->attn.group,
 		ix_text(pl, sp->out->size[r - 2]), ix_text(pl, sp->in[1].size[r - 2]), ix_text(pl, sp->in[0].size[r - 1]),
-		ix_text(pl, sp->out->size[r - 1]), sp->attn.causal, sp->n_in <= MASK ? 0 : pl_widest(sp->in[1].size[r - 2], 2),
-		sp->attn.scale);
+		ix_text(pl, sp->out->size[r - 1]), is_causal(band), sp->n_in <= MASK ? 0 : pl_widest(sp->in[1].size[r - 2], 2),
+		sp->attn.scale,
+		is_banded(band)
+			? pl_fmt(pl, ", .banded = 1, .below = %lld, .above = %lld", (long long)band->below, (long long)band->above)
+			: "");
 }
 
 /* The recipe's call; `recipe` is also the name of its struct, `tile` of fields that the search chooses. */
@@ -611,7 +642,7 @@ static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
 	ww_str_adds(s,
 		pl_named(pl, k,
 			"typedef ww::attention_mma_shape<%s, @_W, @_WV, @_WARPS, @_MT, @_KEYS, @_STAGES, @_QR, @_KR, @_VR, @_QV, "
-			"@_KV, @_VV>\n\t@_s;\n",
+			"@_KV, @_VV, @_TEAMS>\n\t@_s;\n",
 			type));
 	pl_cuda_kernel(pl, k, s, "@_s::threads, @_BLOCKS",
 		pl_fmt(pl,
@@ -621,7 +652,7 @@ static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
 			"int width, int width_v,\n\t\tfloat scale",
 			type, type, type),
 		pl_fmt(pl,
-			"attention_mma<@_s, @_CAUSAL, @_MASKED, @_N, @_M, %s>({ q, qb, qh, ql, 1 }, { k, kb, kh, kl, group },\n"
+			"attention_mma<@_s, @_BELOW, @_ABOVE, @_MASKED, @_N, @_M, %s>({ q, qb, qh, ql, 1 }, { k, kb, kh, kl, group },\n"
 			"\t\t{ v, vb, vh, vl, group }, heads, t_q, t_k, width, width_v, scale",
 			type));
 	print_launch(pl, k, "attention_mma", tile);
@@ -639,7 +670,7 @@ static void print_halves(struct pl *pl, struct kern *k, struct ww_str *s)
 			pl_ctype(k->anchor->in[0].val->dt, pl->target)));
 	pl_cuda_kernel(pl, k, s, "@_s::threads, @_BLOCKS",
 		pl_fmt(pl, "%sint group, int heads, int t_q, int t_k, int width_v, float scale", maps),
-		"attention16<@_s, @_CAUSAL, @_MASKED, @_N, @_M>(tq, tk, tv, group, heads, t_q, t_k, width_v, scale");
+		"attention16<@_s, @_BELOW, @_ABOVE, @_MASKED, @_N, @_M>(tq, tk, tv, group, heads, t_q, t_k, width_v, scale");
 	print_launch(pl, k, "attention16", kn->attn.groups ? pl_fmt(pl, ", .groups = %d", kn->attn.groups) : "");
 }
 
@@ -663,8 +694,8 @@ static void print_tiles(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\tww_recipe_attention(p, &(struct ww_attention){ .kernel = \"@\",\n"
 		"%s\t\t.b = %s, .h = %s, .h_kv = %s, .t_q = %s, .t_k = %s, .d = %s, .causal = %d, .scale = %.17g });\n%s",
 		heads, ix_text(pl, sp->out->size[0]), ix_text(pl, sp->out->size[1]), ix_text(pl, sp->out->size[1]),
-		ix_text(pl, sp->out->size[2]), ix_text(pl, sp->in[1].size[2]), ix_text(pl, sp->out->size[3]), sp->attn.causal,
-		sp->attn.scale, pl_plan_args(pl, k, "\t"));
+		ix_text(pl, sp->out->size[2]), ix_text(pl, sp->in[1].size[2]), ix_text(pl, sp->out->size[3]),
+		is_causal(&sp->attn.band), sp->attn.scale, pl_plan_args(pl, k, "\t"));
 }
 
 static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)

@@ -143,6 +143,8 @@ struct ww_attention_mma {
 	int causal, masked;  /* masked: adjacent scores, 1 or 2, that the functor's score() gets at once; 0: no score() */
 	double scale;        /* 0: 1 / sqrt(width) */
 	int warps, mt, keys; /* 0: chosen here */
+	int banded;          /* row r sees only keys r - below to r + above (WW_ATTENTION_ALL: no limit); not with causal */
+	long long below, above;
 };
 
 /* Elements of one copy: as many as address and strides are multiples of, up to 16 bytes. */
@@ -165,6 +167,13 @@ static void ww_arg_attention_rows(struct ww_plan *p, const struct ww_attention_r
 	ww_arg_i64(p, o->stride_i == 1 ? o->stride_t : o->stride_i);
 }
 
+static void ww_attention_band(
+	struct ww_plan *p, const char *kernel, int causal, int banded, long long below, long long above)
+{
+	ww_tunable(p, kernel, "BELOW", banded ? below : WW_ATTENTION_ALL);
+	ww_tunable(p, kernel, "ABOVE", banded ? above : causal ? 0 : WW_ATTENTION_ALL);
+}
+
 /* Leading arguments: of q, k and v const T *, long long batch, head, line; int group, heads, t_q, t_k, width, width_v;
  * float scale (of log2). */
 static void ww_recipe_attention_mma(struct ww_plan *p, const struct ww_attention_mma *a)
@@ -178,17 +187,13 @@ static void ww_recipe_attention_mma(struct ww_plan *p, const struct ww_attention
 		.bytes = a->dtype == WW_F32 ? 4 : 2,
 		.causal = a->causal,
 		.masked = a->masked,
+		.span = a->banded ? ww_attention_span(a->below, a->above, a->t_k) : 0,
 		.sms = ww_device(p)->sm_count };
 	const int q_row = a->q.stride_i == 1, k_row = a->k.stride_i == 1, v_row = a->v.stride_i == 1;
-	struct ww_attention_tile t = ww_attention_choose(&s);
+	const struct ww_attention_tile t = ww_attention_choose_with(&s, a->warps, a->mt, a->keys);
 	const int widest = s.bytes == 2 ? 256 : 128;
 	long long blocks, shared;
 
-	t.warps = a->warps ? a->warps : t.warps;
-	t.mt = a->mt ? a->mt : t.mt;
-	t.keys = a->keys ? a->keys : t.keys;
-	t.stages = a->t_k > t.keys ? 2 : 1;
-	t.blocks = ww_attention_held(&s, t.mt) * 4 / t.warps;
 	blocks = ww_cdiv(a->t_q, t.warps * t.mt * 16) * s.batch;
 	if (a->width > widest || a->width_v > widest || a->t_k < 1 || blocks > 0x7fffffff || s.group < 1 ||
 		a->h % s.group || a->scale < 0 || (!q_row && a->q.stride_t != 1) || (!k_row && a->k.stride_t != 1) ||
@@ -207,6 +212,7 @@ static void ww_recipe_attention_mma(struct ww_plan *p, const struct ww_attention
 	ww_tunable(p, a->kernel, "MT", t.mt);
 	ww_tunable(p, a->kernel, "KEYS", t.keys);
 	ww_tunable(p, a->kernel, "STAGES", t.stages);
+	ww_tunable(p, a->kernel, "TEAMS", t.teams);
 	ww_tunable(p, a->kernel, "BLOCKS", t.blocks);
 	ww_tunable(p, a->kernel, "QR", q_row);
 	ww_tunable(p, a->kernel, "KR", k_row);
@@ -214,11 +220,11 @@ static void ww_recipe_attention_mma(struct ww_plan *p, const struct ww_attention
 	ww_tunable(p, a->kernel, "QV", ww_attention_vector(&a->q, s.bytes));
 	ww_tunable(p, a->kernel, "KV", ww_attention_vector(&a->k, s.bytes));
 	ww_tunable(p, a->kernel, "VV", ww_attention_vector(&a->v, s.bytes));
-	ww_tunable(p, a->kernel, "CAUSAL", a->causal != 0);
+	ww_attention_band(p, a->kernel, a->causal, a->banded, a->below, a->above);
 	ww_tunable(p, a->kernel, "N", a->width_v % 2 ? 1 : 2);
 	ww_tunable(p, a->kernel, "M", a->masked == 2 && a->t_k % 2 == 0 ? 2 : 1);
 	ww_tunable(p, a->kernel, "MASKED", a->masked != 0);
-	ww_launch(p, a->kernel, blocks, 1, 1, 32 * t.warps, 1, 1);
+	ww_launch(p, a->kernel, blocks, 1, 1, 32 * t.warps * t.teams, 1, 1);
 	ww_shared(p, shared);
 	ww_arg_attention_rows(p, &a->q);
 	ww_arg_attention_rows(p, &a->k);
@@ -243,6 +249,8 @@ struct ww_attention16 {
 	int causal, masked; /* as in ww_attention_mma */
 	double scale;       /* 0: 1 / sqrt(width) */
 	int groups, keys;   /* 0: chosen here */
+	int banded;         /* as in ww_attention_mma */
+	long long below, above;
 };
 
 /* Can tensor copies read it: heads along their width, all terms multiples of 16 bytes? */
@@ -309,6 +317,7 @@ static void ww_recipe_attention16(struct ww_plan *p, const struct ww_attention16
 		.bytes = 2,
 		.causal = a->causal,
 		.masked = a->masked,
+		.span = a->banded ? ww_attention_span(a->below, a->above, a->t_k) : 0,
 		.sms = ww_device(p)->sm_count };
 	struct ww_attention16_tile t = ww_attention16_choose(&s);
 	struct ww_attention_rows q, k, v;
@@ -331,7 +340,7 @@ static void ww_recipe_attention16(struct ww_plan *p, const struct ww_attention16
 	ww_tunable(p, a->kernel, "GROUPS", t.groups);
 	ww_tunable(p, a->kernel, "KEYS", t.keys);
 	ww_tunable(p, a->kernel, "BLOCKS", t.groups == 1 ? 2 : 1);
-	ww_tunable(p, a->kernel, "CAUSAL", a->causal != 0);
+	ww_attention_band(p, a->kernel, a->causal, a->banded, a->below, a->above);
 	ww_tunable(p, a->kernel, "N", a->width_v % 2 ? 1 : 2);
 	ww_tunable(p, a->kernel, "M", a->masked == 2 && a->t_k % 2 == 0 ? 2 : 1);
 	ww_tunable(p, a->kernel, "MASKED", a->masked != 0);

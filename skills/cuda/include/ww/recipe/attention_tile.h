@@ -2,22 +2,26 @@
  * ones.  Plans choose the tile by it; the planner chooses between these kernels, that of attention.cuh, and products
  * with a softmax between them.
  *
- * Not fitted to measurements yet: it counts the instructions of each kind that an SM of an H200 issues
- * (bench/results/attention.md says how far it can be trusted).  Only the order of tiles matters. */
+ * It counts the instructions of each kind that an SM of an H200 issues, and how long one warp takes for a tile by
+ * itself, which is fitted to six measured kernels (bench/results/attention.md).  Only the order of tiles matters. */
 #ifndef WW_RECIPE_ATTENTION_TILE_H
 #define WW_RECIPE_ATTENTION_TILE_H
+
+enum { WW_ATTENTION_ALL = 1 << 30 }; /* the end of a band: no limit */
 
 struct ww_attention_size {
 	long long batch, group; /* heads of all batches; how many of them share one of k and v */
 	long long t_q, t_k, width, width_v;
 	int bytes; /* of an element, 4 or 2 */
 	int causal, masked;
+	long long span; /* of a band: how many keys a row sees; 0: no band */
 	long long sms;
 };
 
-/* A block has warps * mt * 16 rows; blocks: on an SM at once, as far as registers go. */
+/* A block has warps * mt * 16 rows, and `teams` times as many warps; blocks: on an SM at once, as far as registers go.
+ */
 struct ww_attention_tile {
-	int warps, mt, keys, stages, blocks;
+	int warps, mt, keys, stages, teams, blocks;
 	double us;
 };
 
@@ -38,9 +42,12 @@ static long long ww_attention_mma_bytes(
 	const long long q = 2 * ww_attention_padded(rows, w, q_row);
 	const long long kv = 2 * (ww_attention_padded(t->keys, w, k_row) + ww_attention_padded(t->keys, v, v_row));
 
-	if (s->bytes == 2)
-		return q + t->stages * kv;
-	return 2 * q + (2 * kv > 4 * rows * w ? 2 * kv : 4 * rows * w) + 4 * t->keys * (w + v);
+	const long long state = 4 * (t->teams - 1) * 2 * rows * (6 + v / 2), pairs = t->teams * 2 * kv;
+	const long long all = s->bytes == 2
+		? q + t->teams * t->stages * kv
+		: 2 * q + (pairs > 4 * rows * w ? pairs : 4 * rows * w) + t->teams * 4 * t->keys * (w + v);
+
+	return all > state ? all : state;
 }
 
 /* Blocks of 4 warps that fit into the registers of an SM (nvcc 13.0 for sm_90, no spills). */
@@ -53,10 +60,18 @@ static int ww_attention_held(const struct ww_attention_size *s, int mt)
 	return mt == 2 ? (w <= 16 && !s->masked ? 3 : 2) : w <= 32 ? 4 : w <= 64 ? 3 : 2;
 }
 
+/* How many of t_k keys a row sees, in a band from `below` before its own to `above` after it. */
+static long long ww_attention_span(long long below, long long above, long long t_k)
+{
+	const long long span = below + above + 1;
+
+	return span < 1 ? 1 : span < t_k ? span : t_k;
+}
+
 static double ww_attention_most(double a, double b) { return a > b ? a : b; }
 
-/* Clocks of an SM for a block's tile: products, loads of fragments, and the rest; the longest of the three hides most
- * of the others. */
+/* Clocks of an SM for a tile of one team: products, loads of fragments, and the rest; the longest of the three hides
+ * most of the others. */
 static double ww_attention_work(const struct ww_attention_size *s, const struct ww_attention_tile *t)
 {
 	const int words = s->bytes == 4;
@@ -73,20 +88,39 @@ static double ww_attention_work(const struct ww_attention_size *s, const struct 
 	return most + .35 * (products + reads + other - most);
 }
 
-static double ww_attention_mma_us(const struct ww_attention_size *s, const struct ww_attention_tile *t)
+/* The part of all keys that a block of `rows` rows goes through. */
+static double ww_attention_part(const struct ww_attention_size *s, long long rows)
+{
+	const double of = (double)(s->span + rows) / (double)s->t_k;
+
+	if (s->span)
+		return of < 1 ? of : 1;
+	return s->causal ? .5 + .5 * (double)rows / (double)s->t_q : 1;
+}
+
+/* Clocks of a warp for a tile if nothing else runs: it waits for each instruction's result. */
+static double ww_attention_alone(const struct ww_attention_size *s, const struct ww_attention_tile *t)
 {
 	const int words = s->bytes == 4;
+
+	return (words ? 700 : 500) + (words ? 36 : 10) * (double)(s->width + s->width_v) * t->keys / 48 +
+		(s->masked ? 25 * t->keys * t->mt : 0);
+}
+
+static double ww_attention_mma_us(const struct ww_attention_size *s, const struct ww_attention_tile *t)
+{
 	const long long rows = t->warps * t->mt * 16, blocks = ww_attention_up(s->t_q, rows) / rows * s->batch;
 	const long long sms = s->sms > 0 ? s->sms : 1, on_one = (blocks + sms - 1) / sms;
 	const long long room = 232448 / (ww_attention_mma_bytes(s, t, 1, 1, 1) + 1024);
 	const long long held = room < 1 ? 1 : room < t->blocks ? room : t->blocks, wave = on_one < held ? on_one : held;
-	const double w = (double)(s->width + s->width_v), part = s->causal ? .5 + .5 * (double)rows / (double)s->t_q : 1;
-	const double all = (double)(ww_attention_up(s->t_k, t->keys) / t->keys);
-	const double tiles = s->causal && part < 1 ? ww_attention_most(1, all * part) : all;
-	const double alone = (words ? 700 : 500) + (words ? 7 : 3) * w * t->keys / 48;
-	const double tile = ww_attention_most((double)wave * ww_attention_work(s, t), alone);
-	const double ends = 1800 + .1 * (double)(wave * rows) * (double)s->width_v;
-	const double clocks = (double)on_one / (double)wave * (tiles * tile + ends);
+	const double w = (double)(s->width + s->width_v), part = ww_attention_part(s, rows);
+	const double tiles = ww_attention_most(1, (double)(ww_attention_up(s->t_k, t->keys) / t->keys) * part);
+	const double of_team = (double)(long long)(tiles / t->teams + .99);
+	const double work = (double)(wave * t->teams) * ww_attention_work(s, t);
+	const double tile = ww_attention_most(work, ww_attention_alone(s, t));
+	const double ends = 4000 + .1 * (double)(wave * rows) * (double)s->width_v;
+	const double joined = (t->teams > 1 ? 500 : 0) + (t->teams - 1) * t->mt * 5 * (double)s->width_v;
+	const double clocks = (double)((on_one + wave - 1) / wave) * (of_team * tile + ends + joined);
 	const double heads = (double)s->batch, kept = heads / (double)(s->group > 0 ? s->group : 1);
 	const double memory = s->bytes * (heads * (double)s->t_q * w + kept * (double)s->t_k * w) / 4.2e6;
 	const double cache = (double)blocks * tiles * t->keys * w * s->bytes / 5.5e6;
@@ -94,26 +128,58 @@ static double ww_attention_mma_us(const struct ww_attention_size *s, const struc
 	return 2 + ww_attention_most(clocks / 1755, ww_attention_most(memory, cache));
 }
 
-static struct ww_attention_tile ww_attention_choose(const struct ww_attention_size *s)
+/* Can tiles of so many keys be used?  fp32 above 32 wide has no registers for 64; 16 only for several teams, or if
+ * there are no more keys. */
+static int ww_attention_has_keys(const struct ww_attention_size *s, int keys, int teams)
+{
+	const long long w = s->width > s->width_v ? s->width : s->width_v;
+
+	if (keys == 16)
+		return teams > 1 || s->t_k <= 16;
+	return keys < 64 || (s->t_k > 32 && !(s->bytes == 4 && w > 32));
+}
+
+/* The best tile of so many teams; warps, mt, keys: 0, or what it has. */
+static struct ww_attention_tile ww_attention_of_teams(
+	const struct ww_attention_size *s, int teams, int warps_, int mt_, int keys_)
 {
 	struct ww_attention_tile best = { 0 };
 	const long long w = s->width > s->width_v ? s->width : s->width_v;
+	const int most = s->bytes == 2 && w <= (s->masked ? 32 : 64) ? 2 : 1;
 
-	for (int warps = 4; warps; warps /= 2)
-		for (int mt = 1; mt <= (s->bytes == 2 && w <= (s->masked ? 32 : 64) ? 2 : 1); mt++)
-			for (int keys = 64; keys >= 16; keys /= 2) {
-				struct ww_attention_tile now = { warps, mt, keys, s->t_k > keys ? 2 : 1,
-					ww_attention_held(s, mt) * (4 / warps), 0 };
+	for (int warps = warps_ ? warps_ : 4; warps >= (warps_ ? warps_ : 1); warps /= 2)
+		for (int mt = mt_ ? mt_ : 1; mt <= (mt_ ? mt_ : most); mt++)
+			for (int keys = keys_ ? keys_ : 64; keys >= (keys_ ? keys_ : 16); keys /= 2) {
+				struct ww_attention_tile now = { warps, mt, keys, s->t_k > keys * teams ? 2 : 1, teams,
+					ww_attention_held(s, mt) * 4 / (warps * teams), 0 };
 
-				/* fp32 above 32 wide has no registers for 64 keys; 16 only if there are no more keys */
-				if ((keys == 64 && s->bytes == 4 && w > 32) || (keys == 16 && s->t_k > 16) ||
-					(keys == 64 && s->t_k <= 32))
+				if (!now.blocks || (!keys_ && !ww_attention_has_keys(s, keys, teams)) ||
+					(teams > 1 && ww_attention_mma_bytes(s, &now, 0, 0, 0) > 232448))
 					continue;
 				now.us = ww_attention_mma_us(s, &now);
 				if (!best.warps || now.us < .98 * best.us)
 					best = now;
 			}
 	return best;
+}
+
+/* The best tile; warps, mt, keys: 0, or what it has. */
+static struct ww_attention_tile ww_attention_choose_with(const struct ww_attention_size *s, int warps, int mt, int keys)
+{
+	struct ww_attention_tile best = ww_attention_of_teams(s, 1, warps, mt, keys);
+
+	for (int teams = 2; teams <= 8; teams *= 2) {
+		const struct ww_attention_tile now = ww_attention_of_teams(s, teams, warps, mt, keys);
+
+		if (now.warps && now.us < .95 * best.us)
+			best = now;
+	}
+	return best;
+}
+
+static struct ww_attention_tile ww_attention_choose(const struct ww_attention_size *s)
+{
+	return ww_attention_choose_with(s, 0, 0, 0);
 }
 
 /* attention16: a block has 64 * groups rows. */
@@ -131,8 +197,8 @@ static long long ww_attention16_bytes(const struct ww_attention_size *s, int gro
 }
 
 /* A block of two groups has an SM's registers, and two of one group share them.  Products take half a clock for a
- * column of 64 rows and 16 of k.  Of what is not the longest half is hidden (cuDNN's kernel at 512 keys of 128 columns:
- * 98 us, and 102 estimated, for piece-18047-33). */
+ * column of 64 rows and 16 of k.  Nothing is hidden: 384 heads of 512 rows and keys of 128 columns take 172 us, and 168
+ * estimated. */
 static double ww_attention16_us(const struct ww_attention_size *s, int groups, int keys)
 {
 	const long long rows = 64 * groups, blocks = ww_attention_up(s->t_q, rows) / rows * s->batch;
@@ -142,11 +208,10 @@ static double ww_attention16_us(const struct ww_attention_size *s, int groups, i
 	const double w = (double)(ww_attention_up(s->width, 16) + ww_attention_up(s->width_v, 32));
 	const double scores = (double)(rows * keys), products = 2 * scores * w / 4096, powers = scores / 16;
 	const double other = (scores * (s->masked ? 10 : 6) + (double)(rows * s->width_v)) / 128;
-	const double most = ww_attention_most(products, powers), all = products + powers + other;
-	const double part = s->causal ? .5 + .5 * (double)rows / (double)s->t_q : 1;
+	const double all = 1.3 * (products + powers + other), part = ww_attention_part(s, rows);
 	const double tiles = ww_attention_most(1, (double)(ww_attention_up(s->t_k, keys) / keys) * (part < 1 ? part : 1));
-	const double tile = ww_attention_most((double)wave * (most + .5 * (all - most)), all / groups + 400);
-	const double clocks = (double)on_one / (double)wave * (tiles * tile + 2500);
+	const double tile = (double)wave * all + 400. / (double)wave;
+	const double clocks = (double)((on_one + wave - 1) / wave) * (tiles * tile + 4000);
 	const double heads = (double)s->batch, kept = heads / (double)(s->group > 0 ? s->group : 1);
 	const double memory = 2 * (heads * (double)s->t_q * w + kept * (double)s->t_k * w) / 4.2e6;
 	const double cache = (double)blocks * tiles * keys * w * 2 / 5.5e6;
