@@ -154,6 +154,7 @@ for op in ("nonesuch.default", "nonesuch_.default") if not args.graphs else ():
 CHECKS = (("split", "short rows are split by a warp each as by a block each, and copied to aligned ones"),
           ("attention", "attention_mma and attention16 of all types, orders, masks and shared heads, uneven sizes"),
           ("gemm", "gemm_mma of all types, tiles and orders of its operands, and the ends of gemm3 and gemm16"),
+          ("halves", "exp, sigmoid and gelu of every half and bfloat16, to 1e-5"),
           ("sort", "sorted rows of all types and lengths, whole and in part"),
           ("scan", "scans along the last and a middle axis, shared by one thread to eight"))
 for check, what in CHECKS if not args.graphs else ():

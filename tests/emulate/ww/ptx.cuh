@@ -8,6 +8,7 @@ inline float exp2_(float x)
 	const float y = exp2f(x);
 	return y < 0x1p-126f ? 0.f : y; /* ftz */
 }
+inline float rcp_(float x) { return 1 / x; }
 inline float max_nan(float a, float b) { return a != a || a > b ? a : b; }
 inline float min_nan(float a, float b) { return a != a || a < b ? a : b; }
 inline void meet(int number, int threads)

@@ -57,7 +57,8 @@ __device__ __forceinline__ void gather_quad(float (&v)[8])
 template <int BN, class E> __device__ __forceinline__ void tile_end_wide(
 	const E &e, int z, int row, int col, int m, int n, const float (&acc)[BN / 2])
 {
-	constexpr bool early = BN <= 128; /* where registers allow it, operands of the next columns are under way */
+	/* where registers allow it, operands of the next columns are under way */
+	constexpr bool early = BN <= 128 || sizeof(ahead<E, 8>) <= 8 * sizeof(float);
 	ahead<E, 8> next[2];
 	auto live = [&](int h, int j0) { return row + 8 * h < m && col + j0 * 8 < n; };
 	auto ask = [&](ahead<E, 8>(&r)[2], int j0) {

@@ -34,6 +34,19 @@ typedef int ix_t;
 PL_FN float pl_quotientf(float a, float b) { return __fdividef(a, b); }
 PL_FN float pl_rsqrtf(float a) { return rsqrtf(a); }
 PL_FN float pl_sigmoidf(float a) { return __fdividef(1.0f, 1.0f + expf(-a)); }
+/* To 1e-5 of the result, for what is rounded to 16 bits: the functions above take two to four times the instructions.
+ * gelu: the normal distribution below -|a| is e^(-a a / 2) times a polynomial of 1 / (1 + 0.44 |a|). */
+PL_FN float pl_exp16f(float a) { return ww::exp2_(a * 1.44269504f); }
+PL_FN float pl_sigmoid16f(float a) { return ww::rcp_(1.0f + ww::exp2_(a * -1.44269504f)); }
+PL_FN float pl_gelu16f(float a)
+{
+	const float t = ww::rcp_(fmaf(0.44f, fabsf(a), 1.0f));
+	const float p = fmaf(
+		fmaf(fmaf(fmaf(fmaf(0.066740676f, t, -0.241836680f), t, 0.223789223f), t, 0.092836560f), t, 0.183445111f), t,
+		0.175026621f);
+	const float below = p * t * ww::exp2_(a * a * -0.72134752f);
+	return a * (a > 0.0f ? 1.0f - below : below);
+}
 PL_FN float pl_maxf(float a, float b) { return ww::max_nan(a, b); }
 PL_FN float pl_minf(float a, float b) { return ww::min_nan(a, b); }
 

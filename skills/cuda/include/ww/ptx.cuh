@@ -1,6 +1,6 @@
-/* ptx.cuh - instructions without a C++ form, except those of tensor cores: a fast power of two, extrema that keep NaN,
- * barriers of some warps, the shared memory of a cluster's blocks, and launches that overlap (programmatic dependent
- * launch).
+/* ptx.cuh - instructions without a C++ form, except those of tensor cores: a fast power of two and reciprocal, extrema
+ * that keep NaN, barriers of some warps, the shared memory of a cluster's blocks, and launches that overlap
+ * (programmatic dependent launch).
  *
  * Macro of the plan: PDL_, 1 where it calls ww_pdl_all().
  *
@@ -16,6 +16,14 @@ __device__ __forceinline__ float exp2_(float x)
 {
 	float y;
 	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
+/* 1 / x, one unit in the last place, one instruction; |x| from 2^-126 to 2^126, else 0 or infinity. */
+__device__ __forceinline__ float rcp_(float x)
+{
+	float y;
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
 	return y;
 }
 

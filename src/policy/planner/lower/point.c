@@ -236,6 +236,19 @@ static void celu(struct pl *pl, struct gnode *n)
 	done(n, elu_of(pl, n, operand(pl, n, 0, "self"), alpha, 1, 1 / alpha));
 }
 
+/* Is the result of a function rounded to 16 bits by PyTorch, so that a short formula is as good as an exact one? */
+static int is_rounded(const struct pl *pl, const struct gnode *n)
+{
+	return pl->target == WW_TARGET_CUDA && pl_is_half(n->meta[0].dt) && pl_algebra(pl);
+}
+
+static struct val *sigmoid_of(struct pl *pl, struct gnode *n, struct val *x)
+{
+	return pl_op1(pl, is_rounded(pl, n) ? OP_SIGMOID16 : OP_SIGMOID, x);
+}
+
+static void sigmoid(struct pl *pl, struct gnode *n) { done(n, sigmoid_of(pl, n, operand(pl, n, 0, "self"))); }
+
 static void gelu(struct pl *pl, struct gnode *n)
 {
 	struct val *x = operand(pl, n, 0, "self"), *h = MUL(x, N(0.5));
@@ -244,8 +257,10 @@ static void gelu(struct pl *pl, struct gnode *n)
 		struct val *u = MUL(N(0.7978845608028654), ADD(x, MUL(N(0.044715), MUL(MUL(x, x), x))));
 
 		done(n,
-			pl_algebra(pl) ? MUL(x, pl_op1(pl, OP_SIGMOID, MUL(N(2), u))) /* (1 + tanh u) / 2 = 1 / (1 + e^-2u) */
+			pl_algebra(pl) ? MUL(x, sigmoid_of(pl, n, MUL(N(2), u))) /* (1 + tanh u) / 2 = 1 / (1 + e^-2u) */
 						   : MUL(h, ADD(N(1), pl_op1(pl, OP_TANH, u))));
+	} else if (is_rounded(pl, n)) {
+		done(n, pl_op1(pl, OP_GELU16, x));
 	} else {
 		done(n, MUL(h, ADD(N(1), pl_op1(pl, OP_ERF, MUL(x, N(0.7071067811865476))))));
 	}
@@ -255,7 +270,7 @@ static void silu(struct pl *pl, struct gnode *n)
 {
 	struct val *x = operand(pl, n, 0, "self");
 
-	done(n, MUL(x, pl_op1(pl, OP_SIGMOID, x)));
+	done(n, MUL(x, sigmoid_of(pl, n, x)));
 }
 
 static struct val *softplus_of(struct pl *pl, struct gnode *n, struct val *x, double beta, double threshold)
@@ -281,7 +296,8 @@ static void mish(struct pl *pl, struct gnode *n)
 		done(n, MUL(x, pl_op1(pl, OP_TANH, softplus_of(pl, n, x, 1, 20))));
 		return;
 	}
-	w = pl_op1(pl, OP_EXP, MIN(x, N(20))); /* tanh(log(1 + w)) = ((1 + w)^2 - 1) / ((1 + w)^2 + 1) */
+	w = pl_op1(pl, is_rounded(pl, n) ? OP_EXP16 : OP_EXP,
+		MIN(x, N(20))); /* tanh(log(1 + w)) = ((1 + w)^2 - 1) / ((1 + w)^2 + 1) */
 	top = MUL(w, ADD(w, N(2)));
 	done(n, MUL(x, pl_op2(pl, OP_QUOTIENT, top, ADD(top, N(2)))));
 }
@@ -388,7 +404,7 @@ static void glu(struct pl *pl, struct gnode *n)
 	pl_guard_eq(pl, ix_mulc(pl, half, 2), x->size[d], "an even size for glu");
 	a = pl_slice(pl, x, d, ix_const(pl, 0), half, 1);
 	b = pl_slice(pl, x, d, half, half, 1);
-	done(n, MUL(a, pl_op1(pl, OP_SIGMOID, b)));
+	done(n, MUL(a, sigmoid_of(pl, n, b)));
 }
 
 static void cast(struct pl *pl, struct gnode *n) { done(n, operand(pl, n, 0, "self")); }
@@ -576,25 +592,26 @@ const struct pl_lower_row pl_lower_point[] = { U("neg", NEG), U("negative", NEG)
 	U("log10", LOG10), U("log1p", LOG1P), U("sqrt", SQRT), U("rsqrt", RSQRT), U("sin", SIN), U("cos", COS),
 	U("tan", TAN), U("asin", ASIN), U("acos", ACOS), U("atan", ATAN), U("sinh", SINH), U("cosh", COSH), U("tanh", TANH),
 	U("asinh", ASINH), U("acosh", ACOSH), U("atanh", ATANH), U("erf", ERF), U("erfc", ERFC), U("lgamma", LGAMMA),
-	U("sigmoid", SIGMOID), U("floor", FLOOR), U("ceil", CEIL), U("trunc", TRUNC), U("fix", TRUNC), { "round", rounded },
-	U("sign", SIGN), U("sgn", SIGN), U("special_expit", SIGMOID), U("special_erf", ERF), U("special_log1p", LOG1P),
-	U("special_expm1", EXPM1), U("special_exp2", EXP2), A("add", binary, OP_ADD), A("sub", binary, OP_SUB),
-	B("subtract", SUB), A("mul", binary, OP_MUL), B("multiply", MUL), B("maximum", MAXIMUM), B("minimum", MINIMUM),
-	B("atan2", ATAN2), B("fmod", FMOD), B("remainder", REM), B("floor_divide", FLOORDIV), A("rsub", rsub, 0),
-	B("__lshift__", SHL), B("__rshift__", SHR), B("bitwise_left_shift", SHL), B("bitwise_right_shift", SHR),
-	A("pow", power, 0), { "float_power", power }, A("div", division, 0), { "true_divide", division },
-	{ "divide", division }, C("lt", LT), C("le", LE), C("gt", GT), C("ge", GE), C("eq", EQ), C("ne", NE), C("less", LT),
-	C("less_equal", LE), C("greater", GT), C("greater_equal", GE), C("not_equal", NE), C("logical_and", LAND),
-	C("logical_or", LOR), C("logical_xor", LXOR), { "bitwise_and", bitwise, OP_AND }, { "bitwise_or", bitwise, OP_OR },
-	{ "bitwise_xor", bitwise, OP_XOR }, { "__and__", bitwise, OP_AND }, { "__or__", bitwise, OP_OR },
-	{ "__xor__", bitwise, OP_XOR }, { "logical_not", lnot }, { "bitwise_not", lnot }, { "isnan", isnan_ },
-	{ "isinf", isinf_ }, { "relu", relu }, { "relu6", relu6 }, { "clamp", clamp }, { "clip", clamp },
-	{ "clamp_min", clamp, LOWER }, { "clamp_max", clamp, UPPER }, { "hardtanh", hardtanh },
-	{ "leaky_relu", leaky_relu }, { "rrelu", rrelu }, { "prelu", prelu }, { "_prelu_kernel", prelu }, { "elu", elu },
-	{ "selu", selu }, { "celu", celu }, { "gelu", gelu }, { "silu", silu }, { "softplus", softplus }, { "mish", mish },
-	{ "hardsigmoid", hardsigmoid }, { "hardswish", hardswish }, { "log_sigmoid", log_sigmoid },
-	{ "softshrink", softshrink }, { "hardshrink", hardshrink }, { "threshold", threshold }, { "square", square },
-	{ "frac", frac }, { "logaddexp", logaddexp }, { "where", where }, { "masked_fill", masked_fill }, { "lerp", lerp },
+	{ "sigmoid", sigmoid }, U("floor", FLOOR), U("ceil", CEIL), U("trunc", TRUNC), U("fix", TRUNC),
+	{ "round", rounded }, U("sign", SIGN), U("sgn", SIGN), U("special_expit", SIGMOID), U("special_erf", ERF),
+	U("special_log1p", LOG1P), U("special_expm1", EXPM1), U("special_exp2", EXP2), A("add", binary, OP_ADD),
+	A("sub", binary, OP_SUB), B("subtract", SUB), A("mul", binary, OP_MUL), B("multiply", MUL), B("maximum", MAXIMUM),
+	B("minimum", MINIMUM), B("atan2", ATAN2), B("fmod", FMOD), B("remainder", REM), B("floor_divide", FLOORDIV),
+	A("rsub", rsub, 0), B("__lshift__", SHL), B("__rshift__", SHR), B("bitwise_left_shift", SHL),
+	B("bitwise_right_shift", SHR), A("pow", power, 0), { "float_power", power }, A("div", division, 0),
+	{ "true_divide", division }, { "divide", division }, C("lt", LT), C("le", LE), C("gt", GT), C("ge", GE),
+	C("eq", EQ), C("ne", NE), C("less", LT), C("less_equal", LE), C("greater", GT), C("greater_equal", GE),
+	C("not_equal", NE), C("logical_and", LAND), C("logical_or", LOR), C("logical_xor", LXOR),
+	{ "bitwise_and", bitwise, OP_AND }, { "bitwise_or", bitwise, OP_OR }, { "bitwise_xor", bitwise, OP_XOR },
+	{ "__and__", bitwise, OP_AND }, { "__or__", bitwise, OP_OR }, { "__xor__", bitwise, OP_XOR },
+	{ "logical_not", lnot }, { "bitwise_not", lnot }, { "isnan", isnan_ }, { "isinf", isinf_ }, { "relu", relu },
+	{ "relu6", relu6 }, { "clamp", clamp }, { "clip", clamp }, { "clamp_min", clamp, LOWER },
+	{ "clamp_max", clamp, UPPER }, { "hardtanh", hardtanh }, { "leaky_relu", leaky_relu }, { "rrelu", rrelu },
+	{ "prelu", prelu }, { "_prelu_kernel", prelu }, { "elu", elu }, { "selu", selu }, { "celu", celu },
+	{ "gelu", gelu }, { "silu", silu }, { "softplus", softplus }, { "mish", mish }, { "hardsigmoid", hardsigmoid },
+	{ "hardswish", hardswish }, { "log_sigmoid", log_sigmoid }, { "softshrink", softshrink },
+	{ "hardshrink", hardshrink }, { "threshold", threshold }, { "square", square }, { "frac", frac },
+	{ "logaddexp", logaddexp }, { "where", where }, { "masked_fill", masked_fill }, { "lerp", lerp },
 	{ "addcmul", addcx, OP_MUL }, { "addcdiv", addcx, OP_DIV }, { "glu", glu }, { "isfinite", isfinite_ },
 	{ "isposinf", is_one_inf, 1 }, { "isneginf", is_one_inf, -1 }, { "signbit", signbit_ },
 	{ "deg2rad", degrees, TO_RADIANS }, { "rad2deg", degrees, TO_DEGREES }, { "sinc", sinc }, { "special_ndtr", ndtr },
