@@ -23,6 +23,7 @@ torch.argsort(x, dim=-1)
 torch.median(x, dim=1)[0]
 torch.cummax(x, 1)[1] + torch.cummin(x, 0)[0]
 torch.logcumsumexp(x, 1)
+torch.cumsum(x, -1) @ y[0]
 x.scatter_add(0, i, y)
 torch.scatter(x, 0, torch.argsort(y, dim=0)[:5], y)
 x.scatter_reduce(0, i, y, "amax")

@@ -8,13 +8,37 @@
 #include <math.h>
 #include <string.h>
 
+/* Is x the running sum of floats along its last dimension, which nothing has stored?  Up to 2,048, for sums_from(). */
+static int is_running_sum(const struct pl *pl, const struct val *x)
+{
+	return x->kind == V_ANCHOR && x->anchor->kind == S_SCAN && !x->root && x->anchor->scan.red == RED_SUM &&
+		x->anchor->scan.dim == x->rank - 1 && (x->dt == WW_F32 || pl_is_half(x->dt)) &&
+		ix_num(x->size[x->rank - 1]) <= 2048 && pl_algebra(pl);
+}
+
+/* The sums of the elements of vector v from each place to its end.  What a running sum is multiplied by becomes that,
+ * and the running sum, which has as many elements as the larger operand, is never made. */
+static struct val *sums_from(struct pl *pl, struct val *v)
+{
+	const struct ix *size[2] = { v->size[0], v->size[0] }, *map[1] = { pl->place[1] };
+	const struct ix *counts = ix_lt(pl, pl->place[0], ix_addc(pl, pl->place[1], 1));
+
+	v = pl_reduce(pl, RED_SUM, pl_view_if(pl, v, 2, size, map, counts, 0), 2, 0);
+	pl_make_root(pl, v);
+	return v;
+}
+
 /* torch.matmul: vectors, batches, broadcasting. */
 static struct val *matmul_of(struct pl *pl, struct gnode *n, struct val *a, struct val *b)
 {
-	int av = a->rank == 1, bv = b->rank == 1, nb;
+	int av = a->rank == 1, bv = b->rank == 1, nb, dt = pl_promote(a->dt, b->dt);
 	const struct ix *size[PL_MAX_RANK], *bs[PL_MAX_RANK];
 	struct val *c;
 
+	if (bv && is_running_sum(pl, a)) {
+		b = sums_from(pl, pl_cast(pl, b, WW_F32));
+		a = a->anchor->in[0].val;
+	}
 	if (av)
 		a = pl_unsqueeze(pl, a, 0);
 	if (bv)
@@ -53,7 +77,7 @@ static struct val *matmul_of(struct pl *pl, struct gnode *n, struct val *a, stru
 		c = pl_squeeze(pl, c, c->rank - 1);
 	if (av)
 		c = pl_squeeze(pl, c, c->rank - (bv ? 1 : 2));
-	return c;
+	return pl_cast(pl, c, dt);
 }
 
 static void matmul(struct pl *pl, struct gnode *n)
