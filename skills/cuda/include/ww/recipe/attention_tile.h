@@ -154,7 +154,8 @@ static struct ww_attention_tile ww_attention_of_teams(
 					ww_attention_held(s, mt) * 4 / (warps * teams), 0 };
 
 				if (!now.blocks || (!keys_ && !ww_attention_has_keys(s, keys, teams)) ||
-					(teams > 1 && ww_attention_mma_bytes(s, &now, 0, 0, 0) > 232448))
+					(teams > 1 &&
+						ww_attention_mma_bytes(s, &now, 0, 0, 0) > 231424)) /* the kernel has some of its own */
 					continue;
 				now.us = ww_attention_mma_us(s, &now);
 				if (!best.warps || now.us < .98 * best.us)
