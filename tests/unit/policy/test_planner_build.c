@@ -1978,6 +1978,8 @@ static void test_work_is_not_repeated(void **state)
 		/* the library adds a bias and a matrix of the product's size, where it is faster */
 		{ "library_ends.json", "WW_EPI_BIAS, .bias_buf = p_q_bias->buf, ", "" },
 		{ "library_ends.json", ".beta = 1, .c = { .buf = t3, ", "" },
+		/* an operand read against its direction does not lie along the rows, but the others do */
+		{ "flipped_mean.json", "k0  rows: sin, mean, flip\n", "row = (live ? at : rows - 1) / S2, " },
 		/* pairs of rows by a product, as PyTorch; of a tensor with itself by differences */
 		{ "distances.json", "k2  gemm: cdist, neg, exp\n *   k3  rows: cdist_1\n */", "" },
 	};

@@ -69,9 +69,14 @@ static int runs_along(struct pl *pl, const struct ix *off, const struct ix_atom 
 	return ix_affine(pl, off, v, &coef, &rest) && ix_is(coef, 1);
 }
 
-/* cuda: lanes so many floats apart share sectors: two lanes or more each of them, or some lanes where the distance is
- * odd.  At an even distance beyond half a sector a lane reads vectors along the columns instead. */
-static int shares_sectors(int64_t distance) { return distance <= SECTOR / 2 || (distance < SECTOR && distance % 2); }
+/* cuda: lanes so many floats apart, either way, share sectors: two lanes or more each of them, or some lanes where the
+ * distance is odd.  At an even distance beyond half a sector a lane reads vectors along the columns instead. */
+static int shares_sectors(int64_t step)
+{
+	int64_t distance = step < 0 ? -step : step;
+
+	return distance <= SECTOR / 2 || (distance < SECTOR && distance % 2);
+}
 
 static void count_lines(
 	struct pl *pl, const struct kern *k, const struct ix *off, const struct ix_atom *lane, struct lines *l)
