@@ -134,6 +134,8 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
+enum { STEPS = 4 }; /* of a thread along its row that are unrolled */
+
 static const char *red_op(enum pl_red r)
 {
 	static const char *const names[] = { "PL_SUM", "PL_PROD", "PL_MAX", "PL_MIN", "PL_MAX", "PL_MIN" };
@@ -276,7 +278,7 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 			pl_cuda_arrays(pl, p->load, p->n_load, "[CH][V]"), one);
 	else
 		ww_str_addf(s, "%sfor (ix_t c = (ix_t)(rank * T + lane) * V; c < cols; c += T * CL * V) {\n%s",
-			l->stepwise ? "#pragma unroll 4\n" : "", one);
+			l->stepwise ? pl_fmt(pl, "#pragma unroll %d\n", STEPS) : "", one);
 }
 
 static const char *row_body(struct pl *pl, struct kern *k)
@@ -425,12 +427,21 @@ static const char *elements_of(const struct kern *k)
 
 	if (l->threads)
 		return "64";
-	if (!l->held || pl_loads_held(k) != 1 || l->stepwise)
+	if (!l->held || pl_loads_held(k) != 1)
 		return "16";
 	if (l->cluster && !l->n_cached && held_size(k) == 2)
 		return "(t >= 128 && rows * cl >= 8LL * ww_device(p)->sm_count && cols <= 128 * cl * 56 ? 56\n"
 			   "\t\t\t: t >= 256 && rows >= 8LL * ww_device(p)->sm_count ? 24 : 16)";
 	return "(t >= 256 && rows >= 8LL * ww_device(p)->sm_count ? 24 : 16)";
+}
+
+/* Text of plan.c: is the row of t threads long enough for twice as many?  Step by step each of them has STEPS whole
+ * vectors then, since what is left of the unrolled loop is loaded one by one (10,240 rows of 4,608 floats by 512
+ * threads: 14 us more than in registers). */
+static const char *has_more_threads(struct pl *pl, const struct kern *k)
+{
+	return k->loop->stepwise ? pl_fmt(pl, "t < 512 && cols >= 2 * %d * t * v", STEPS)
+							 : pl_fmt(pl, "t < 1024 && cols > t * cl * %s", elements_of(k));
 }
 
 /* T threads a row. */
@@ -454,7 +465,7 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 		l->cluster ? "\tif (CL > 1)\n\t\tww::cluster_sync();	/* the others may still read cbox */\n" : "");
 	k->launch = pl_named(pl, k,
 		"\t{\n%s\t\tconst long long rows = %s, cols = %s;\n\t\tlong long t = %d, cl = 1;\n\n%s"
-		"\t\twhile (t < %d && cols > t * cl * %s)\n\t\t\tt *= 2;\n\t\twhile (t > 1 && t / 2 * v >= cols)\n"
+		"\t\twhile (%s)\n\t\t\tt *= 2;\n\t\twhile (t > 1 && t / 2 * v >= cols)\n"
 		"\t\t\tt /= 2;\n"
 		"%s\t\tif (t > 32 && rows * t < 64LL * ww_device(p)->sm_count)\n\t\t\twhile (t < 1024 && t * cl * v < cols)\n"
 		"\t\t\t\tt *= 2;\n"
@@ -464,8 +475,8 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\tww_launch(p, \"@\", ww_cdiv(rows, r) * cl, 1, 1, t * r, 1, 1);\n\t\tif (cl > 1)\n"
 		"\t\t\tww_cluster(p, (int)cl, 1, 1);\n%s\t}\n",
 		pick_v(pl, k), rows, cols, l->threads ? l->threads : 32,
-		l->cluster ? "\t\twhile (cl < 8 && cols > 8192 * cl)\n\t\t\tcl *= 2;\n" : "", l->stepwise ? 512 : 1024,
-		elements_of(k), fewer_threads(pl, k),
+		l->cluster ? "\t\twhile (cl < 8 && cols > 8192 * cl)\n\t\t\tcl *= 2;\n" : "", has_more_threads(pl, k),
+		fewer_threads(pl, k),
 		l->held ? "\t\tif (ch * v > 64)\n\t\t\tww_fail(p, \"rows are too long for registers\");\n" : "",
 		pl_plan_args(pl, k, "\t\t"));
 }
