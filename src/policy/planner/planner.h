@@ -92,6 +92,8 @@ int pl_reads_of_rows(struct pl *pl, struct kern *k, const struct ix_atom *lane);
 const struct ix *pl_axis_divisor(const struct ix *off, const struct ix_atom *v);
 /* axes.c: row i of k becomes two, quotients of it by d, and remainders. */
 void pl_split_axis(struct pl *pl, struct kern *k, int i, const struct ix *d);
+/* axes.c: rows i and i + 1 of k become one; what does not step through both as through one has quotients of it. */
+void pl_join_axes(struct pl *pl, struct kern *k, int i);
 enum { PL_LONG_ROW = 768 /* vectors of a row that a block stays in, at least */ };
 const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v);
 const struct knobs *pl_knobs(struct pl *pl, int kernel);

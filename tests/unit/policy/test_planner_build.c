@@ -1981,6 +1981,8 @@ static void test_work_is_not_repeated(void **state)
 		{ "library_ends.json", ".beta = 1, .c = { .buf = t3, ", "" },
 		/* an operand read against its direction does not lie along the rows, but the others do */
 		{ "flipped_mean.json", "k0  rows: sin, mean, flip\n", "row = (live ? at : rows - 1) / S2, " },
+		/* patches of 4 x 4: a row of an image is joined of four quotients and remainders, and read by tiles */
+		{ "patches_across.json", "k0  pointwise: ", "row = (tile / tiles * DOWN + warp % DOWN) * HIGH" },
 		/* pairs of rows by a product, as PyTorch; of a tensor with itself by differences */
 		{ "distances.json", "k2  gemm: cdist, neg, exp\n *   k3  rows: cdist_1\n */", "" },
 	};

@@ -130,6 +130,8 @@ static void merge(struct pl *pl, struct kern *k, const struct ix_atom **axis, in
 	(*n)--;
 }
 
+void pl_join_axes(struct pl *pl, struct kern *k, int i) { merge(pl, k, k->row, &k->n_row, i); }
+
 static int merge_pair(
 	struct pl *pl, struct kern *k, const struct ix **off, int n_off, const struct ix_atom **axis, int *n)
 {

@@ -488,6 +488,91 @@ static void split_across(struct pl *pl, struct kern *k)
 		}
 }
 
+/* The rows of k, and an operand's offset through them, as they are once they were split by all sizes that it takes
+ * quotients and remainders of them by. */
+struct split_rows {
+	const struct ix_atom *row[PL_MAX_RANK];
+	const struct ix *off;
+	int n;
+};
+
+static void split_row(struct pl *pl, struct split_rows *s, int d, const struct ix *size)
+{
+	const struct ix_atom *v = s->row[d];
+	const struct ix *q = ix_var(pl, "quotient", ix_div(pl, v->b, size)), *r = ix_var(pl, "remainder", size),
+					*e = ix_add(pl, ix_mul(pl, q, size), r);
+
+	s->off = ix_subst(pl, s->off, &v, &e, 1);
+	memmove(&s->row[d + 2], &s->row[d + 1], (size_t)(s->n - d - 1) * sizeof(*s->row));
+	s->row[d] = ix_as_var(q);
+	s->row[d + 1] = ix_as_var(r);
+	s->n++;
+}
+
+static struct split_rows split_all(struct pl *pl, const struct kern *k, const struct ix *off)
+{
+	struct split_rows s = { .off = off, .n = k->n_row - 1 };
+	const struct ix *size;
+
+	memcpy(s.row, k->row, (size_t)s.n * sizeof(*s.row));
+	for (int d = 0; d < s.n; d++)
+		while (s.n < PL_MAX_RANK - 1 && (size = pl_axis_divisor(s.off, s.row[d])))
+			split_row(pl, &s, d, size);
+	return s;
+}
+
+/* The row that the offset steps along by `step`; -1: none. */
+static int row_of_step(struct pl *pl, const struct split_rows *s, const struct ix *step)
+{
+	const struct ix *coef, *rest;
+
+	for (int d = 0; d < s->n; d++)
+		if (ix_has(s->off, s->row[d]) && ix_affine(pl, s->off, s->row[d], &coef, &rest) && ix_same(coef, step))
+			return d;
+	return -1;
+}
+
+/* Rows a and b of k, b being the inner one in an operand's memory, become one, the last one ahead of the lane. */
+static void join_rows(struct pl *pl, struct kern *k, int a, int b)
+{
+	const struct ix_atom *outer = k->row[a], *inner = k->row[b], *lane = k->row[k->n_row - 1];
+	int n = 0;
+
+	for (int d = 0; d < k->n_row - 1; d++)
+		if (d != a && d != b)
+			k->row[n++] = k->row[d];
+	k->row[n] = outer;
+	k->row[n + 1] = inner;
+	k->row[n + 2] = lane;
+	pl_join_axes(pl, k, n);
+}
+
+/* cuda: memory of an operand that lies across may run along two rows, the inner one of them shorter than a sector
+ * (patches of 4 x 4 pixels, whose channels become the last dimension): they become one row of whole sectors. */
+static void join_across(struct pl *pl, struct kern *k)
+{
+	const struct ix_atom *lane = k->row[k->n_row - 1];
+	const struct ix *off[512];
+	struct buf *buf[512];
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++) {
+		struct split_rows s = split_all(pl, k, off[i]);
+		int inner = row_of_step(pl, &s, ix_const(pl, 1)), outer = -1;
+
+		if (inner >= 0 && ix_has(off[i], lane) && ix_num(s.row[inner]->b) < SECTOR)
+			outer = row_of_step(pl, &s, s.row[inner]->b);
+		if (outer < 0)
+			continue;
+		for (int d = 0; k->n_row - 1 < s.n; d++)
+			for (const struct ix *size; (size = pl_axis_divisor(off[i], k->row[d])) && k->n_row - 1 < s.n;) {
+				pl_split_axis(pl, k, d, size);
+				pl_kern_loads(pl, k, off, buf, 512);
+			}
+		join_rows(pl, k, outer, inner);
+		return;
+	}
+}
+
 /* Where operands lie across each other, as behind a permutation, the axis that the others run along becomes the last
  * one of the rows.  cuda: a warp does a tile, 32 bytes along that axis, the rest along the lane, so that both are read
  * by whole sectors.  cpu: a block does a few columns of all rows before the next ones, so that a line that is read
@@ -499,8 +584,10 @@ static int place_across(struct pl *pl, struct kern *k, int *itemsize)
 	int best = -1, size = 4;
 	double most = 1 << 16; /* in the cache of one multiprocessor anyhow */
 
-	if (pl->target == WW_TARGET_CUDA)
+	if (pl->target == WW_TARGET_CUDA) {
 		split_across(pl, k);
+		join_across(pl, k);
+	}
 	for (int d = 0; d < k->n_row - 1; d++) {
 		double n = along_only(pl, k, k->row[d], lane, &size);
 
