@@ -156,7 +156,8 @@ CHECKS = (("split", "short rows are split by a warp each as by a block each, and
           ("gemm", "gemm_mma of all types, tiles and orders of its operands, and the ends of gemm3 and gemm16"),
           ("halves", "exp, sigmoid and gelu of every half and bfloat16, to 1e-5"),
           ("sort", "sorted rows of all types and lengths, whole and in part"),
-          ("scan", "scans along the last and a middle axis, shared by one thread to eight"))
+          ("scan", "scans along the last and a middle axis, shared by one thread to eight"),
+          ("scatter", "elements written to places along the last and another dimension, inside and outside"))
 for check, what in CHECKS if not args.graphs else ():
     with tempfile.TemporaryDirectory() as folder:
         exe = os.path.join(folder, check)

@@ -391,6 +391,13 @@ inline unsigned atomicMax(unsigned *p, unsigned v) /* one block runs at a time *
 	return old;
 }
 
+inline float atomicAdd(float *p, float v)
+{
+	const float old = *p;
+	*p = old + v;
+	return old;
+}
+
 inline float __int_as_float(int v)
 {
 	float f;

@@ -174,9 +174,10 @@ int pl_sorts(const struct pl *pl, const struct val *x, int dim);
 /* The source indices, as floats, of elements first to first + count - 1 of each sorted row. */
 struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, int dim, const struct ix *first,
 	const struct ix *count, int descending);
-/* cpu: does it take less time to write `list` elements along dim of `to` one after the other than to have each element
- * of the result ask all of them? */
-int pl_scatters(const struct pl *pl, const struct val *to, int dim, const struct ix *list);
+/* Does it take less time to write `list` elements along dim of `to` one after the other than to have each element of
+ * the result ask all of them?  cuda: less than otherwise_us. */
+int pl_scatters(const struct pl *pl, enum pl_scatter how, const struct val *to, int dim, const struct ix *list,
+	double otherwise_us);
 /* A tensor of to's shape that begins as `init`, with the elements of src written at the places along dim, both of to's
  * shape but for that dimension.  A place below 0 counts from the end; nothing is written outside.  init and src may be
  * constants. */

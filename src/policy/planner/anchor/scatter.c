@@ -1,10 +1,11 @@
-/* scatter.c - elements written to places that data says, one after the other (cpu): scatter, scatter_add,
- * scatter_reduce, index_add, index_put.
+/* scatter.c - elements written to places that data says, one after the other: scatter, scatter_add, scatter_reduce,
+ * index_add, index_put.
  *
- * Each written element is read once, in its order, as PyTorch's kernels do it; lowering otherwise has each element of
- * the result ask all written ones.  The template reads its operands by functors, so that their expressions are fused;
- * in[]: the tensor that is written to, the places, what is written.  Operands 1 and 2 run over the written elements
- * where the result has the dimension that is written along. */
+ * Each written element is read once; lowering otherwise has each element of the result ask all written ones.  They come
+ * in their order, as in PyTorch's kernels on the cpu, but for sums along the last dimension on cuda, which are added by
+ * atomics.  The template reads its operands by functors, so that their expressions are fused; in[]: the tensor that is
+ * written to, the places, what is written.  Operands 1 and 2 run over the written elements where the result has the
+ * dimension that is written along. */
 #include "policy/planner/print/print.h"
 
 #include "policy/planner/graph/walk.h"
@@ -29,14 +30,53 @@ enum { MOST_FLOATS = (4 << 20) - 8192, LEAST_COLS = 16 };
  * element, for one of the result, and of a launch.  One thread with AVX-512. */
 static const double pairs_us = 2.2e-3, written_us = 1e-3, result_us = 4e-4, launch_us = 2;
 
-int pl_scatters(const struct pl *pl, const struct val *to, int dim, const struct ix *list)
+static int scatters_on_cpu(const struct pl *pl, const struct val *to, int dim, const struct ix *list)
 {
 	double result = (double)pl_numel_now(to), len = (double)ix_num(to->size[dim]), n = (double)ix_num(list);
 	double last = (double)ix_num(to->size[to->rank - 1]), vectors = result / last * ceil(last / 16);
 
-	return pl->target == WW_TARGET_CPU && pl_is_float(to->dt) && to->dt != WW_F64 &&
-		len * (dim == to->rank - 1 ? 1 : LEAST_COLS) <= MOST_FLOATS &&
+	return len * (dim == to->rank - 1 ? 1 : LEAST_COLS) <= MOST_FLOATS &&
 		vectors * n * pairs_us > launch_us + result / len * n * written_us + result * result_us;
+}
+
+/* cuda: bytes a microsecond; what a thread waits for 8 elements; cycles of a multiprocessor for the atomic additions of
+ * a warp in shared memory (a loop that compares and exchanges), and its cycles a microsecond.  Estimates. */
+static const double bytes_us = 3e6, wait_us = 0.8, atomic_cycles = 25, cycles_us = 1755;
+enum { DEPTH = 8, MOST_THREADS = 2048 };
+
+/* One wave after the other of threads that each take `list` elements of n and `len` results of n. */
+static double waves_us(const struct pl *pl, double threads, double resident, double list, double len)
+{
+	return ceil(threads / (resident * pl->dev.sm_count)) * (ceil(list / DEPTH) * wait_us + len * wait_us / DEPTH);
+}
+
+/* Microseconds of the template; infinite where there is none. */
+static double cuda_us(const struct pl *pl, enum pl_scatter how, const struct val *to, int dim, const struct ix *list)
+{
+	double result = (double)pl_numel_now(to), len = (double)ix_num(to->size[dim]), n = (double)ix_num(list);
+	double columns = result / len, bytes = columns * n * 12 + result * 8, shared = pl->dev.shared_per_block_bytes;
+	double held = floor(shared / (4 * len)); /* rows, or columns, of results in a multiprocessor */
+
+	if (dim < to->rank - 1) {
+		held = fmin(MOST_THREADS, floor(held / 32) * 32);
+		return held < 32 ? INFINITY : launch_us + fmax(bytes / bytes_us, waves_us(pl, columns, held, n, len));
+	}
+	double threads = fmax(32, fmin(512, (n + len) / DEPTH));
+	double atomics = columns * n / 32 / pl->dev.sm_count * atomic_cycles / cycles_us;
+
+	held = fmin(MOST_THREADS, held * threads);
+	return how != SCATTER_SUM || held < threads ? INFINITY
+												: launch_us + fmax(bytes / bytes_us, atomics) +
+			waves_us(pl, columns * threads, held, n / threads, len / threads);
+}
+
+int pl_scatters(
+	const struct pl *pl, enum pl_scatter how, const struct val *to, int dim, const struct ix *list, double otherwise_us)
+{
+	if (!pl_is_float(to->dt) || to->dt == WW_F64)
+		return 0;
+	return pl->target == WW_TARGET_CPU ? scatters_on_cpu(pl, to, dim, list)
+									   : cuda_us(pl, how, to, dim, list) < otherwise_us;
 }
 
 struct val *pl_scatter(struct pl *pl, struct gnode *n, enum pl_scatter how, const struct val *to, struct val *init,
@@ -91,6 +131,22 @@ static const struct ix_atom *join_own(
 	return ix_as_var(m);
 }
 
+/* Statements that return operand `which` at `at`; cuda: places, too, as floats. */
+static const char *read_body(struct pl *pl, struct kern *k, int which, const char *start, const struct ix *const *at)
+{
+	struct loop *l = k->loop;
+	const char *body;
+
+	if (pl->target == WW_TARGET_CPU && which == PLACE)
+		return pl_place_body(pl, k, PLACE, at, l->form == SLICES);
+	body = pl_load_body_of(pl, k, which, start, at);
+	if (pl->target == WW_TARGET_CPU || which == SELF)
+		return body;
+	body = pl_fmt(pl, "%s%s%s", l->given, l->ask, body); /* the template has no step that asks for them ahead */
+	l->given = l->given_refs = l->ask = NULL;
+	return body;
+}
+
 static void build(struct pl *pl, struct kern *k)
 {
 	const struct anchor *s = k->anchor;
@@ -99,7 +155,9 @@ static void build(struct pl *pl, struct kern *k)
 	const struct ix *idx[PL_MAX_RANK], *at[PL_MAX_RANK];
 	const struct ix_atom *column;
 	struct loop *l = k->loop;
+	const char *nth = dim == last ? "j" : "c";
 
+	l->width = 1;
 	memcpy(idx, k->anchor_idx, sizeof(idx));
 	column = dim == last ? pl_lane_of(pl, k, last) : pl_join(pl, k, dim + 1, out->rank, idx);
 	memcpy(at, idx, sizeof(at));
@@ -111,16 +169,18 @@ static void build(struct pl *pl, struct kern *k)
 	l->outer = pl_sizes(pl, out, 0, dim);
 	l->len = out->size[dim];
 	l->inner = pl_sizes(pl, out, dim + 1, out->rank);
-	l->place = pl_place_body(pl, k, PLACE, at, l->form == SLICES);
+	l->place = read_body(pl, k, PLACE, nth, at);
 	l->lane = dim == last ? l->nth : join_own(pl, s, SRC, column, at);
-	l->src = pl_load_body_of(pl, k, SRC, "c", at);
+	l->src = read_body(pl, k, SRC, nth, at);
 	l->lane = column;
-	l->load = pl_load_body_of(pl, k, SELF, "c", idx);
+	l->load = read_body(pl, k, SELF, "c", idx);
 	l->store = pl_store_body(pl, k, "c");
 }
 
 /* Indexed by enum pl_scatter. */
 static const char *const names[] = { "SUM", "PROD", "MAX", "MIN", "SET" };
+
+/* ---- cpu --------------------------------------------------------------------------------------------------------- */
 
 /* A functor with the parameters `of` (@ is the kernel's name), which are given to the variables of the axes; the
  * lane's first element, from i, where the functor has one. */
@@ -170,8 +230,59 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 		ix_text(pl, l->written), pl_plan_args(pl, k, "\t"));
 }
 
+/* ---- cuda -------------------------------------------------------------------------------------------------------- */
+
+static const char *reader(struct pl *pl, const char *name, const char *of, const char *axes, const char *body)
+{
+	return pl_fmt(pl, "\t__device__ void %s(%s, float (&v)[1]) const\n\t{\n\t\tenum { N = 1 };\n%s%s\t}\n", name, of,
+		axes, pl_indent(pl, body, 2));
+}
+
+/* The functor: self, place and src, and store. */
+static void print_readers(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct loop *l = k->loop;
+	int rows = l->form == LAST, dim = k->anchor->scatter.dim;
+	const char *at = rows ? "ix_t o, ix_t c" : "ix_t o, ix_t m, ix_t c",
+			   *from = rows ? "ix_t o, ix_t j" : "ix_t o, ix_t j, ix_t c";
+	const char *outer = pl_indent(pl, pl_axes(pl, k, 0, dim, "o"), 1);
+	const char *axes = pl_fmt(pl, "%s%s", outer, rows ? "" : pl_indent(pl, pl_axis(pl, k, dim, "m"), 1));
+	const char *own = rows ? outer : pl_fmt(pl, "%s\t\tconst ix_t %s = j;\n", outer, l->nth->name);
+
+	pl_cuda_functor(pl, k, s,
+		pl_fmt(pl, "%s%s%s", reader(pl, "self", at, axes, l->load), reader(pl, "place", from, own, l->place),
+			reader(pl, "src", from, own, l->src)),
+		at, axes);
+}
+
+static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct loop *l = k->loop;
+	enum pl_scatter how = k->anchor->scatter.how;
+	int rows = l->form == LAST;
+	const char *op = pl_fmt(pl, "%s%s", how == SCATTER_SET ? "SCATTER_" : "OP_", names[how]);
+
+	print_readers(pl, k, s);
+	pl_cuda_kernel(pl, k, s, "@_BLOCK",
+		rows ? "long long rows, int len, int list" : "long long outer, int len, int list, long long inner",
+		pl_fmt(pl,
+			rows ? "scatter_rows<ww::%s, @_BLOCK, @_TPR>(rows, len, list"
+				 : "scatter_columns<ww::%s, @_BLOCK>(outer, len, list, inner",
+			op));
+	k->launch = rows
+		? pl_named(pl, k,
+			  "\tww_recipe_scatter_rows(p, &(struct ww_scatter_rows){ .kernel = \"@\", .rows = %s, .len = %s, "
+			  ".list = %s });\n%s",
+			  ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->written), pl_plan_args(pl, k, "\t"))
+		: pl_named(pl, k,
+			  "\tww_recipe_scatter_columns(p, &(struct ww_scatter_columns){ .kernel = \"@\", .outer = %s, .len = %s, "
+			  ".list = %s, .inner = %s });\n%s",
+			  ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->written), ix_text(pl, l->inner),
+			  pl_plan_args(pl, k, "\t"));
+}
+
 const struct anchor_ops pl_scatter_ops = { .header = "scatter",
 	.fuses = FUSES_READER | FUSES_OPERAND,
 	.own_axis = own_axis,
 	.build = build,
-	.print = { print_cpu, NULL } };
+	.print = { print_cpu, print_cuda } };

@@ -3,7 +3,7 @@
  * A value is a function of its index, so a scatter is computed as a gather: each element of the result reduces over all
  * written elements and takes those whose index is its own (hits).  The result is deterministic and needs no atomics.
  * The cost is the product of both sizes: little for what models scatter (experts, caches, labels), much for long lists.
- * Those an anchor writes one after the other on the cpu (anchor/scatter.c); on cuda their sums are left to PyTorch.
+ * Those an anchor writes one after the other (anchor/scatter.c); sums whose results it cannot hold are left to PyTorch.
  *
  * An assignment through a view (z[:, 3] = y) gives the view's parent a new value, and so on up to the tensor that owns
  * the memory; nodes that name any of them later see it.  A view of that tensor that was made before the assignment and
@@ -120,6 +120,47 @@ static struct val *reduced_into(
 	pl_cannot(pl, n, "unknown argument reduce");
 }
 
+/* ---- Sums, and what else has a template ------------------------------------------------------------------------- */
+
+/* Microseconds for a written element and one of the result that come together; and of PyTorch's kernels: for a written
+ * element, an element of the result (on the cpu handed over and back), and at all.  cpu: one thread with AVX-512; cuda:
+ * an H200 (809 written to each of 4,096 rows of 541: 803 us and 49). */
+static const struct {
+	double pair, pytorch_written, pytorch_result, pytorch;
+} sum_costs[] = { [WW_TARGET_CPU] = { 1.5e-4, 6e-4, 4e-3, 100 }, [WW_TARGET_CUDA] = { 4.5e-7, 8e-6, 8e-6, 8 } };
+
+/* cuda: bytes of the second level's cache, beyond which each result reads memory, and what that has in a microsecond
+ * (23 elements to each of 857,000 columns of 11: 609 us for 2.6 GB). */
+static const double cache_bytes = 50 << 20, memory_us = 4.2e6;
+
+/* Where each element of the result asks all that are written; and PyTorch's kernels, which add each written element
+ * once: in order on the cpu, by atomics on cuda. */
+struct sum_us {
+	double pairs, pytorch;
+};
+
+static struct sum_us sum_us(struct pl *pl, const struct val *to, int dim, const struct val *index)
+{
+	double result = (double)pl_numel_now(to), list = dim < index->rank ? (double)ix_num(index->size[dim]) : 1;
+	double written = result / (double)ix_num(to->size[dim]) * list;
+	int one_index = index->kind == V_VIEW && index->arg[0]->rank <= 1; /* of all behind dim (index_rows()) */
+	double bytes = pl_itemsize(to->dt) + (one_index ? 0 : 8), pairs = result * list * sum_costs[pl->target].pair;
+
+	if (pl->target == WW_TARGET_CUDA && written * bytes > cache_bytes)
+		pairs = fmax(pairs, result * list * bytes / memory_us);
+	return (struct sum_us){ .pairs = pairs,
+		.pytorch = sum_costs[pl->target].pytorch + written * sum_costs[pl->target].pytorch_written +
+			result * sum_costs[pl->target].pytorch_result };
+}
+
+static void leave_long_sums(struct pl *pl, struct gnode *n, const struct val *to, int dim, const struct val *index)
+{
+	struct sum_us us = sum_us(pl, to, dim, index);
+
+	if (to->dt == WW_F32 && us.pairs > us.pytorch)
+		pl_leave(pl, n, "PyTorch adds up lists of this length faster");
+}
+
 /* v, the places or what is written there, in the shape of `to` but for dimension dim; `fill` where v is smaller. */
 static struct val *written(
 	struct pl *pl, const struct val *to, int dim, struct val *v, const struct ix *list, double fill)
@@ -138,7 +179,7 @@ static struct val *written(
 	return pl_view_if(pl, v, to->rank, size, pl->place, cond, fill);
 }
 
-/* cpu: the result by an anchor that writes one element after the other; NULL: that takes longer, or has no form.
+/* The result by an anchor that writes one element after the other; NULL: that takes longer, or has no form.
  * how: as the argument reduce, "" for an assignment. */
 static struct val *in_order(struct pl *pl, struct gnode *n, struct val *to, int dim, struct val *index, struct val *src,
 	const char *how, int include_self)
@@ -151,12 +192,16 @@ static struct val *in_order(struct pl *pl, struct gnode *n, struct val *to, int 
 		{ "mean", SCATTER_SUM, 0 }, { "prod", SCATTER_PROD, 1 }, { "multiply", SCATTER_PROD, 1 },
 		{ "amax", SCATTER_MAX, -INFINITY }, { "amin", SCATTER_MIN, INFINITY } };
 	struct val *at, *count, *one = pl_constf(pl, WW_F32, 1), *zero = pl_constf(pl, WW_F32, 0);
+	struct sum_us us;
 	size_t k = 0;
 
 	while (k < WW_ARRAY_LEN(kinds) && strcmp(kinds[k].how, how))
 		k++;
-	if (k == WW_ARRAY_LEN(kinds) || to->rank < 1 || index->rank != to->rank ||
-		!pl_scatters(pl, to, dim, index->size[dim]))
+	if (k == WW_ARRAY_LEN(kinds) || to->rank < 1 || index->rank != to->rank)
+		return NULL;
+	us = sum_us(pl, to, dim, index);
+	if (!pl_scatters(pl, kinds[k].kind, to, dim, index->size[dim],
+			kinds[k].kind == SCATTER_SUM ? fmin(us.pairs, us.pytorch) : us.pairs))
 		return NULL;
 	at = written(pl, to, dim, pl_cast(pl, index, WW_I64), index->size[dim], INT32_MIN);
 	src = pl_cast(pl, src, to->dt);
@@ -187,29 +232,11 @@ static struct val *wrapped(struct pl *pl, struct val *index, const struct ix *si
 		pl_op2(pl, OP_ADD, index, pl_index(pl, WW_I64, index->rank, index->size, size)), index);
 }
 
+/* ---- Operators --------------------------------------------------------------------------------------------------- */
+
 /* What an operator writes: a tensor, one number, the sum with what is there, or the reduction of its argument reduce.
  */
 enum { OF_TENSOR, OF_NUMBER, SUM, NAMED };
-
-/* Microseconds for a written element and one of the result that come together, and of PyTorch's kernels: for a written
- * element, an element of the result (on the cpu handed over and back), and at all.  cpu: one thread with AVX-512; cuda:
- * an H200 (809 written to each of 4,096 rows of 541: 803 us and 49). */
-static const struct sum_cost {
-	double pair, pytorch_written, pytorch_result, pytorch;
-} sum_costs[] = { [WW_TARGET_CPU] = { 1.5e-4, 6e-4, 4e-3, 100 }, [WW_TARGET_CUDA] = { 4.5e-7, 8e-6, 8e-6, 8 } };
-
-/* Long lists are added up by PyTorch, whose kernels add each written element once: in order on the cpu, by atomics on
- * cuda. */
-static void leave_long_sums(struct pl *pl, struct gnode *n, const struct val *to, int dim, const struct val *index)
-{
-	const struct sum_cost *c = &sum_costs[pl->target];
-	double result = (double)pl_numel_now(to), list = dim < index->rank ? (double)ix_num(index->size[dim]) : 1;
-	double written = result / (double)ix_num(to->size[dim]) * list;
-
-	if (to->dt == WW_F32 &&
-		result * list * c->pair > c->pytorch + written * c->pytorch_written + result * c->pytorch_result)
-		pl_leave(pl, n, "PyTorch adds up lists of this length faster");
-}
 
 static void scatter(struct pl *pl, struct gnode *n)
 {

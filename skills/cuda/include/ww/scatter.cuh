@@ -1,0 +1,137 @@
+/* scatter.cuh - elements that are added up at, or written to, places that data says, along one dimension.
+ *
+ * A block holds results in shared memory: they begin as self(), take the `list` written elements, and end in store().
+ * So each written element is read once and each result written once, whatever both lengths are; a kernel that adds in
+ * the result's memory first fills it with zeros, and reads it again for what follows.
+ *
+ * scatter_rows: along the last dimension.  TPR threads share a row of `len` results, and add there by atomics: two
+ * elements of one place may come in either order.  Sums only.
+ * scatter_columns: along another one.  Each thread has a column of `len` results to itself and takes its elements one
+ * after the other, in their order, so it needs no atomics, and of several elements that are written to one place the
+ * last one stays.  Neighbouring columns are in neighbouring banks.
+ *
+ * DEPTH elements of a thread are under way at once.  Rejected: a result that looks at all written elements (len * list
+ * comparisons, and each element read len times).
+ *
+ * Functor, o the row or the outer index, m the place in the result, j the number of the written element, i the column:
+ *     self(o, m, [i,] v), place(o, j, [i,] v), src(o, j, [i,] v)    each sets float v[1]
+ *     store(o, m, [i,] v)
+ * A place below 0 counts from the end; what then lies outside of the result is not written.  Places are exact up to
+ * 2^24, more than shared memory holds. */
+#ifndef WW_SCATTER_CUH
+#define WW_SCATTER_CUH
+
+#include <ww/vec.cuh>
+
+namespace ww
+{
+
+enum { SCATTER_SET = 16 }; /* beside OP_SUM, OP_PROD, OP_MAX and OP_MIN */
+
+template <int OP> __device__ __forceinline__ float scatter_one(float a, float v)
+{
+	return OP == SCATTER_SET ? v : op_apply<OP == SCATTER_SET ? OP_SUM : OP>(a, v);
+}
+
+/* The place that was read, or -1 outside of len results. */
+__device__ __forceinline__ int scatter_place(float said, int len)
+{
+	const int at = (int)said + (said < 0.f ? len : 0);
+
+	return at >= 0 && at < len ? at : -1;
+}
+
+/* Dynamic shared memory: len floats for each of the block's rows. */
+template <int OP, int BLOCK, int TPR, class F>
+__device__ __forceinline__ void scatter_rows(long long rows, int len, int list, const F &f)
+{
+	static_assert(OP == OP_SUM, "rows of sums");
+	extern __shared__ __align__(16) unsigned char ww_dynamic_shared[];
+	enum { DEPTH = 8 };
+	const long long row = (long long)blockIdx.x * (BLOCK / TPR) + threadIdx.x / TPR;
+	const int t = threadIdx.x % TPR;
+	const bool live = row < rows;
+	float *const mine = (float *)ww_dynamic_shared + (long long)(threadIdx.x / TPR) * len;
+
+	for (int m = t; live && m < len; m += TPR) {
+		float v[1];
+
+		f.self(row, m, v);
+		mine[m] = v[0];
+	}
+	__syncthreads();
+	for (int first = t; live && first < list; first += TPR * DEPTH) {
+		float at[DEPTH][1], v[DEPTH][1];
+
+#pragma unroll
+		for (int d = 0; d < DEPTH; d++) {
+			const int j = first + d * TPR;
+
+			at[d][0] = (float)len;
+			if (j < list) {
+				f.place(row, j, at[d]);
+				f.src(row, j, v[d]);
+			}
+		}
+#pragma unroll
+		for (int d = 0; d < DEPTH; d++) {
+			const int m = scatter_place(at[d][0], len);
+
+			if (m >= 0)
+				atomicAdd(&mine[m], v[d][0]);
+		}
+	}
+	__syncthreads();
+	for (int m = t; live && m < len; m += TPR) {
+		const float v[1] = { mine[m] };
+
+		f.template store<1>(row, m, v);
+	}
+}
+
+/* Dynamic shared memory: len floats for each of BLOCK threads. */
+template <int OP, int BLOCK, class F>
+__device__ __forceinline__ void scatter_columns(long long outer, int len, int list, long long inner, const F &f)
+{
+	extern __shared__ __align__(16) unsigned char ww_dynamic_shared[];
+	enum { DEPTH = 8 };
+	const long long at = (long long)blockIdx.x * BLOCK + threadIdx.x, o = at / inner, i = at % inner;
+	float *const mine = (float *)ww_dynamic_shared + threadIdx.x;
+
+	if (o >= outer)
+		return;
+	for (int m = 0; m < len; m++) {
+		float v[1];
+
+		f.self(o, m, i, v);
+		mine[m * BLOCK] = v[0];
+	}
+	for (int first = 0; first < list; first += DEPTH) {
+		float said[DEPTH][1], v[DEPTH][1];
+
+#pragma unroll
+		for (int d = 0; d < DEPTH; d++) {
+			said[d][0] = (float)len;
+			if (first + d < list) {
+				f.place(o, first + d, i, said[d]);
+				f.src(o, first + d, i, v[d]);
+			}
+		}
+#pragma unroll
+		for (int d = 0; d < DEPTH; d++) {
+			const int m = scatter_place(said[d][0], len);
+
+			if (m >= 0)
+				mine[m * BLOCK] = scatter_one<OP>(mine[m * BLOCK], v[d][0]);
+		}
+	}
+	for (int m = 0; m < len; m++) {
+		const float v[1] = { mine[m * BLOCK] };
+
+		f.template store<1>(o, m, i, v);
+	}
+}
+
+} // namespace ww
+
+#endif
