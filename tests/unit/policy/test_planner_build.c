@@ -1677,7 +1677,7 @@ static void test_memory_orders(void **state)
 {
 	static const struct {
 		const char *name, *plan, *not_in_plan, *kernels, *not_in_kernels;
-	} want[] = { { "rows_of_parts.json", "k0_TX", "k0_CL", "i30 + i21*21)]", "in_x[((" },
+	} want[] = { { "rows_of_parts.json", "k0_TX", "k0_CL", "i34 + i25*21)]", "in_x[((" },
 		{ "kept_down.json", "k0_TX", "k0_CL", "kept0[j][0] = v0", "erff(x0[j][0]);\n\tconst float v5" },
 		{ "modulated.json", "k2_V", "k3_V", "__nv_bfloat16 *t1", "float *__restrict__ t1" },
 		{ "heads_to_features.json", ".ld = 256, .batch_stride = 32 }", "after_library", "k1", "k0" },
@@ -1736,8 +1736,8 @@ static void test_long_rows_of_16_bits(void **state)
 	}
 }
 
-/* The sum of a product in 16 bits, which later rows read in fp32, is written so by the library. */
-static void test_sums_in_fp32(void **state)
+/* A product of 16 bits that later rows read is written by the library, with its bias and in 16 bits. */
+static void test_sums_with_bias(void **state)
 {
 	json_t *g = product("float16", 3072, 1280, 5120, "relu"), *nodes = json_object_get(g, "nodes");
 	struct pl_result r;
@@ -1753,7 +1753,8 @@ static void test_sums_in_fp32(void **state)
 			"args", "ref", "linear", 1280, "out", "dtype", "float16", "sizes", 3072, 1280, "strides", 1280, 1));
 	build(g, "cuda", &r);
 	assert_string_equal(r.why, "");
-	if (!strstr(r.plan_text, ".dtype = WW_F32, .ld = 1280") || strstr(r.plan_text, "after_library"))
+	if (!strstr(r.plan_text, ".dtype = WW_F16, .ld = 1280") || !strstr(r.plan_text, "WW_EPI_BIAS") ||
+		strstr(r.plan_text, "after_library"))
 		fail_msg("%s%s", r.plan_text, r.device_text);
 	ww_pl_result_release(&r);
 	json_decref(g);
@@ -1988,6 +1989,9 @@ static void test_work_is_not_repeated(void **state)
 			"ww::scatter_rows<ww::OP_SUM, k0_BLOCK, k0_TPR>(" },
 		{ "scattered_sums.json", "k1  scatter: new_zeros_1, scatter_add\n",
 			"ww::scatter_columns<ww::OP_MAX, k3_BLOCK>(" },
+		/* what several norms read of a product is stored with its bias, which the library adds, in 16 bits */
+		{ "residual_norms.json", "k3  rows: add, layer_norm_1\n", "const __half *__restrict__ t" },
+		{ "residual_norms.json", "WW_EPI_BIAS, .bias_buf = p_b_bias->buf, ", "" },
 		/* pairs of rows by a product, as PyTorch; of a tensor with itself by differences */
 		{ "distances.json", "k2  gemm: cdist, neg, exp\n *   k3  rows: cdist_1\n */", "" },
 	};
@@ -2073,7 +2077,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
 		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_half_on_the_cpu),
 		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_ends_of_products),
-		cmocka_unit_test(test_memory_orders), cmocka_unit_test(test_sums_in_fp32),
+		cmocka_unit_test(test_memory_orders), cmocka_unit_test(test_sums_with_bias),
 		cmocka_unit_test(test_long_rows_of_16_bits), cmocka_unit_test(test_forms_of_products),
 		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
 		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),

@@ -197,6 +197,8 @@ static void count_consumers(struct pl *pl, struct val *const *root, int n)
 {
 	int n_var = pl->n_var;
 
+	for (int a = 0; a < pl->n_anchor; a++)
+		pl->anchor[a]->consumers = 0;
 	for (int i = 0; i < n; i++) {
 		struct walk w;
 
@@ -207,6 +209,84 @@ static void count_consumers(struct pl *pl, struct val *const *root, int n)
 				l->val->anchor->consumers++;
 	}
 	pl->n_var = n_var;
+}
+
+/* ---- What products end in ---------------------------------------------------------------------------------------- */
+
+/* By anchor: the only operation that reads its result, wherever that is computed. */
+struct reader {
+	struct val *op;
+	int several;
+};
+
+static struct anchor *anchor_behind_views(const struct val *v)
+{
+	while (v->kind == V_VIEW && !v->cond && !v->root)
+		v = v->arg[0];
+	return v->kind == V_ANCHOR && !v->root ? v->anchor : NULL;
+}
+
+/* v, an operation, a reduction or a gathering, is entered. */
+static int note_reader(void *ctx, struct val *v, const struct ix *const *idx)
+{
+	struct reader *reader = ctx;
+	int n = v->kind == V_OP ? v->n_arg : v->kind == V_RED ? 1 : v->kind == V_GATHER ? 2 : 0;
+
+	(void)idx;
+	for (int i = 0; i < n; i++) {
+		const struct anchor *s = anchor_behind_views(v->arg[i]);
+
+		if (!s)
+			continue;
+		reader[s->id].several |= v->kind != V_OP || (reader[s->id].op && reader[s->id].op != v);
+		reader[s->id].op = v;
+	}
+	return 0;
+}
+
+static struct reader *readers_of_anchors(struct pl *pl, struct val *const *root, int n)
+{
+	struct reader *reader = pl_alloc(pl, (size_t)(pl->n_anchor + 1) * sizeof(*reader));
+	int n_var = pl->n_var;
+
+	for (int i = 0; i < n; i++) {
+		const struct ix *idx[PL_MAX_RANK];
+		const struct anchor *s = root[i]->kind == V_VIEW ? anchor_behind_views(root[i]->arg[0]) : NULL;
+		struct walk w;
+
+		if (s)
+			reader[s->id].several = 1;
+		pl_walk_init(&w, pl, root[i]);
+		w.into_reds = 1;
+		w.stop = note_reader;
+		w.stop_ctx = reader;
+		pl_own_vars(pl, root[i], idx);
+		pl_walk(&w, root[i], idx);
+	}
+	pl->n_var = n_var;
+	return reader;
+}
+
+/* cuda: a product of 16 bits that several kernels read, each with its bias: what the operator returns is stored, since
+ * a library adds the bias on the way.  Without it the sum ahead of the bias is stored, in fp32, twice the bytes for
+ * each of them (the residuals of a network, which every later norm adds up again).  Returns how many are stored. */
+static int store_ends(struct pl *pl, struct val **list, int n)
+{
+	struct reader *reader = readers_of_anchors(pl, list, n);
+	int found = 0;
+
+	for (int a = 0; a < pl->n_anchor; a++) {
+		const struct anchor *s = pl->anchor[a];
+		struct val *end = reader[a].op;
+
+		if (s->consumers < 2 || !end || reader[a].several || end->root || !end->result || s->out->result ||
+			!pl_is_half(end->dt) || pl_numel_now(end) != pl_numel_now(s->out) || !pl_anchor_ops[s->kind]->stores_fp32 ||
+			n + found >= PL_MAX_ROOTS)
+			continue;
+		pl_store_as_typed(pl, end, "several kernels read what the product's operator returns");
+		list[n + found++] = end;
+	}
+	return found;
 }
 
 void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
@@ -252,8 +332,11 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 	}
 	for (int i = 0; i < pl->n_anchor; i++)
 		pl->anchor[i]->scheduled = 0;
+	count_consumers(pl, list, n);
+	if (pl->target == WW_TARGET_CUDA)
+		n += store_ends(pl, list, n);
+	count_consumers(pl, list, n);
 	pl->stored = list;
 	pl->n_stored = n;
-	count_consumers(pl, list, n);
 	count_passes(pl, list, n);
 }
