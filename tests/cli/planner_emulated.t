@@ -157,7 +157,8 @@ CHECKS = (("split", "short rows are split by a warp each as by a block each, and
           ("halves", "exp, sigmoid and gelu of every half and bfloat16, to 1e-5"),
           ("sort", "sorted rows of all types and lengths, whole and in part"),
           ("scan", "scans along the last and a middle axis, shared by one thread to eight"),
-          ("scatter", "elements written to places along the last and another dimension, inside and outside"))
+          ("scatter", "elements written to places along the last and another dimension, inside and outside"),
+          ("quotient", "quotients and roots without branches: exact ones are found, infinities and zeros as in C"))
 for check, what in CHECKS if not args.graphs else ():
     with tempfile.TemporaryDirectory() as folder:
         exe = os.path.join(folder, check)

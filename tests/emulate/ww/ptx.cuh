@@ -8,7 +8,8 @@ inline float exp2_(float x)
 	const float y = exp2f(x);
 	return y < 0x1p-126f ? 0.f : y; /* ftz */
 }
-inline float rcp_(float x) { return 1 / x; }
+inline float rcp_ftz_(float x) { return 1 / x; }
+inline float rcp_(float x) { return 1.f / x * (1.f + 0x1p-23f); } /* a unit off, as it may be */
 inline float max_nan(float a, float b) { return a != a || a > b ? a : b; }
 inline float min_nan(float a, float b) { return a != a || a < b ? a : b; }
 inline void meet(int number, int threads)

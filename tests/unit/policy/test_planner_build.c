@@ -1984,6 +1984,8 @@ static void test_work_is_not_repeated(void **state)
 		{ "flipped_mean.json", "k0  rows: sin, mean, flip\n", "row = (live ? at : rows - 1) / S2, " },
 		/* patches of 4 x 4: a row of an image is joined of four quotients and remainders, and read by tiles */
 		{ "patches_across.json", "k0  pointwise: ", "row = (tile / tiles * DOWN + warp % DOWN) * HIGH" },
+		/* what each element is divided by has no branch ahead of other loads */
+		{ "patches_across.json", "k0  pointwise: ", "pl_div_by(v3, 3.0f, 1.0f / 3.0f)" },
 		/* sums of long lists by one kernel each, with what is in front of them and behind */
 		{ "scattered_sums.json", "k0  scatter: new_zeros, relu, index_add, softshrink\n",
 			"ww::scatter_rows<ww::OP_SUM, k0_BLOCK, k0_TPR>(" },
@@ -2019,10 +2021,10 @@ static void test_algebra(void **state)
 	static const struct {
 		const char *op, *args, *out; /* args NULL: of a fixture */
 		const char *with, *without;  /* stands in the kernels of the cuda target */
-	} want[] = { { "softmax.int", "[{\"ref\": \"x\"}, -1]", same, "(1.0f / a1)", "(kept0[j][l] / a1)" },
+	} want[] = { { "softmax.int", "[{\"ref\": \"x\"}, -1]", same, "kept0[j][l] * v", "pl_div_by(kept0[j][l], a1, " },
 		{ "log_softmax.int", "[{\"ref\": \"x\"}, -1]", same, "(v2 + a0)", "(v2 - v3)" },
-		{ "cosine_similarity.default", "[{\"ref\": \"x\"}, {\"ref\": \"y\"}, -1]", rows, "(a0 / v6)",
-			"(x0[j][l] / v3)" },
+		{ "cosine_similarity.default", "[{\"ref\": \"x\"}, {\"ref\": \"y\"}, -1]", rows, "pl_divf(a0, v6)",
+			"pl_div_by(x0[j][l], v3, " },
 		{ "avg_pool2d.default", "[{\"ref\": \"x\"}, [2, 2]]", half, "(a0 * 0.25f)", "(a0 / 4.0f)" },
 		{ "adaptive_avg_pool2d.default", "[{\"ref\": \"x\"}, [4, 4]]", half, "(a0 * 0.25f)", "(a0 / 4.0f)" },
 		{ "rnn_layers.json", NULL, NULL, "p_lstm_bias_hh_l0 + col, x1", "*bias, const float *c0" },

@@ -20,10 +20,18 @@ __device__ __forceinline__ float exp2_(float x)
 }
 
 /* 1 / x, one unit in the last place, one instruction; |x| from 2^-126 to 2^126, else 0 or infinity. */
-__device__ __forceinline__ float rcp_(float x)
+__device__ __forceinline__ float rcp_ftz_(float x)
 {
 	float y;
 	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
+/* 1 / x, one unit in the last place, also where it or x is subnormal; three instructions more. */
+__device__ __forceinline__ float rcp_(float x)
+{
+	float y;
+	asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
 	return y;
 }
 

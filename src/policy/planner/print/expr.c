@@ -16,6 +16,7 @@
 #include "policy/planner/graph/walk.h"
 #include "policy/planner/schedule/schedule.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { BRANCH_LOADS = 4 /* a value with so many loads is computed behind a branch inside a loop of a reduction */ };
@@ -637,6 +638,45 @@ static int equals_number(struct expr *e, struct val *v, const struct ix *const *
 	return 0;
 }
 
+/* The number that v is, NULL: none. */
+static const double *number_of(const struct val *v)
+{
+	while (v->kind == V_VIEW && !v->cond)
+		v = v->arg[0];
+	return v->kind == V_CONST && !v->given ? &v->f : NULL;
+}
+
+static int is_power_of_two(double x)
+{
+	int exponent;
+
+	return fabs(frexp(x, &exponent)) == 0.5;
+}
+
+/* cuda: a quotient or a root without the branch of an exact one; NULL: the operation is another one, or its operands
+ * are numbers.  a, s: what is known of the operands, and their texts.  What a row kernel divides all elements of a row
+ * by is inverted once. */
+static const char *without_branch(
+	struct expr *e, const struct val *v, const struct etext *a, const char *const *s, int level)
+{
+	struct pl *pl = e->pl;
+	const double *by = v->op == OP_DIV ? number_of(v->arg[1]) : NULL;
+	const char *inverse;
+
+	if (pl->target != WW_TARGET_CUDA || level < 1 || (v->op != OP_DIV && v->op != OP_SQRT) ||
+		(by && is_power_of_two(*by)))
+		return NULL;
+	if (v->op == OP_SQRT)
+		return pl_fmt(pl, "pl_sqrtf(%s)", s[0]);
+	if (by)
+		return pl_fmt(pl, "pl_div_by(%s, %s, 1.0f / %s)", s[0], s[1], s[1]);
+	if (level < 2 || e->k->kind != K_ROW || a[1].level > 1)
+		return pl_fmt(pl, "pl_divf(%s, %s)", s[0], s[1]);
+	inverse = temp(e);
+	emit(e, at_level(e, 1), "const float %s = pl_divf(1.0f, %s);", inverse, s[1]);
+	return pl_fmt(pl, "pl_div_by(%s, %s, %s)", s[0], s[1], inverse);
+}
+
 static struct etext operation(struct expr *e, struct val *v, const struct ix *const *idx)
 {
 	const struct pl_op_info *o = &pl_ops[v->op];
@@ -688,7 +728,8 @@ static struct etext operation(struct expr *e, struct val *v, const struct ix *co
 
 		if (!tmpl)
 			pl_fail(e->pl, "cannot cover %s (node %s): no rule for this type", o->name, pl_node_name(v));
-		text = pl_fill(e->pl, tmpl, s, compute);
+		text = pl_is_float(compute) && compute != WW_F64 ? without_branch(e, v, a, s, t.level) : NULL;
+		text = text ? text : pl_fill(e->pl, tmpl, s, compute);
 	}
 	t.t = temp(e);
 	emit(e, t.level, "const %s %s = %s;", t.vec ? vec_type(v->dt) : pl_acc_type(v->dt), t.t, text);
