@@ -1986,6 +1986,8 @@ static void test_work_is_not_repeated(void **state)
 		{ "patches_across.json", "k0  pointwise: ", "row = (tile / tiles * DOWN + warp % DOWN) * HIGH" },
 		/* what each element is divided by has no branch ahead of other loads */
 		{ "patches_across.json", "k0  pointwise: ", "pl_div_by(v3, 3.0f, 1.0f / 3.0f)" },
+		/* vectors of 8 bytes: a thread asks for two */
+		{ "narrow_rows.json", "\"k0_U\", 2);", "float x0[k0_U][V];\n" },
 		/* sums of long lists by one kernel each, with what is in front of them and behind */
 		{ "scattered_sums.json", "k0  scatter: new_zeros, relu, index_add, softshrink\n",
 			"ww::scatter_rows<ww::OP_SUM, k0_BLOCK, k0_TPR>(" },

@@ -27,6 +27,11 @@ static const char *pick_v(struct pl *pl, const struct kern *k)
  * other. */
 static const char *point_place(struct pl *pl, const struct kern *k)
 {
+	if (k->loop->asks_ahead) /* beyond the end the last vector again: no load waits for a comparison */
+		return pl_named(pl, k,
+			"\t\tconst ix_t t = ((ix_t)blockIdx.x * @_U + u) * @_BLOCK + threadIdx.x;\n"
+			"\t\tconst bool live = t < total;\n"
+			"\t\tconst ix_t row = (live ? t : total - 1) / cols, c = (live ? t : total - 1) %% cols * V;\n");
 	if (!k->loop->across)
 		return pl_named(pl, k,
 			"\t\tconst ix_t t = ((ix_t)blockIdx.x * @_U + u) * @_BLOCK + threadIdx.x;\n\n\t\tif (t >= total)\n"
@@ -73,11 +78,13 @@ static const char *point_vector(struct pl *pl, const struct kern *k)
 	const struct loop *l = k->loop;
 	const struct pass *p = &l->pass[0];
 
+	int n = l->asks_ahead ? 0 : p->n_load; /* of those that are loaded here */
+
 	return pl_fmt(pl,
 		"%s%s\t\t#pragma unroll\n\t\tfor (int l = 0; l < V; l++) {\n\t\t\tconst ix_t %s = c + l;\n%s\t\t}\n%s",
-		pl_indent(pl, pl_fmt(pl, "%s%s", pl_cuda_arrays(pl, p->load, p->n_load, "[V]"), p->arrays), 2),
-		pl_indent(pl, pl_cuda_loads(pl, l->lane, p->load, p->n_load, "c", ""), 2), l->lane->name,
-		pl_indent(pl, p->last, 3), pl_indent(pl, p->after, 2));
+		pl_indent(pl, pl_fmt(pl, "%s%s", pl_cuda_arrays(pl, p->load, n, "[V]"), p->arrays), 2),
+		pl_indent(pl, pl_cuda_loads(pl, l->lane, p->load, n, "c", ""), 2), l->lane->name, pl_indent(pl, p->last, 3),
+		pl_indent(pl, p->after, 2));
 }
 
 const char *pl_cuda_first(const struct pl *pl) { return pl_overlap(pl) ? "\tww::wait_for_last();\n" : ""; }
@@ -111,6 +118,19 @@ static void print_point_by_row(struct pl *pl, struct kern *k, struct ww_str *s)
 		pick_v(pl, k), rows, cols, l->unroll * l->threads, l->threads, l->threads, pl_plan_args(pl, k, "\t\t"));
 }
 
+/* The loads of all of a thread's vectors, ahead of the first store: the compiler moves none past a store. */
+static void print_loads_ahead(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct loop *l = k->loop;
+	const struct pass *p = &l->pass[0];
+
+	ww_str_addf(s, "%s\n\t#pragma unroll\n\tfor (int u = 0; u < %s_U; u++) {\n%s",
+		pl_indent(pl, pl_cuda_arrays(pl, p->load, p->n_load, pl_fmt(pl, "[%s_U][V]", k->name)), 1), k->name,
+		point_place(pl, k));
+	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
+	ww_str_addf(s, "%s\t}\n", pl_indent(pl, pl_cuda_loads(pl, l->lane, p->load, p->n_load, "c", "[u]"), 2));
+}
+
 static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
@@ -119,9 +139,11 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 	ww_str_adds(s,
 		pl_named(pl, k,
 			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n%s\tenum { V = @_V };\n"
-			"\tconst ix_t cols = %s / V, total = (ix_t)%s * cols;\n\n\t#pragma unroll\n"
-			"\tfor (int u = 0; u < @_U; u++) {\n",
+			"\tconst ix_t cols = %s / V, total = (ix_t)%s * cols;\n\n",
 			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols, rows));
+	if (l->asks_ahead)
+		print_loads_ahead(pl, k, s);
+	ww_str_adds(s, pl_named(pl, k, "\t#pragma unroll\n\tfor (int u = 0; u < @_U; u++) {\n"));
 	ww_str_adds(s, point_place(pl, k));
 	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
 	ww_str_addf(s, "%s%s\t}\n}\n\n", pl_indent(pl, l->pass[0].row, 2), point_vector(pl, k));

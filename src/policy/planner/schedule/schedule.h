@@ -64,6 +64,7 @@ struct loop {
 	int n_cached;
 	int tile, unroll; /* cpu: elements of a block; vectors in a step */
 	int by_row;       /* cuda, pointwise: a block stays in a row, and reads once what no column changes */
+	int asks_ahead;   /* cuda, pointwise: a thread's vectors are all loaded before the first is stored */
 	int across; /* pointwise: rows are neighbours for some operands (cuda: a warp does so many of few columns); 0: no */
 	int threads, vec;  /* cuda: of a block (rows: least for one row); elements of a vector, at most */
 	const char *terms; /* cuda: "| a | b": what must be multiples of the vector's elements */
@@ -147,6 +148,8 @@ int pl_divides(const struct ix *off, const struct ix_atom *lane, int n);
 void pl_guard_terms(struct pl *pl, const char *terms, int n);
 /* The same as pl_cuda_terms() for the lanes at which the comparisons of a load's condition change. */
 const char *pl_cuda_cond_terms(struct pl *pl, const char *terms, const struct ix *cond, const struct ix_atom *lane);
+/* Are these lanes multiples of n at the sizes at hand? */
+int pl_cond_divides(struct pl *pl, const struct ix *cond, const struct ix_atom *lane, int n);
 /* Declarations of n vectors, and their loads from where the lane's first element is `start`; sub: behind the names. */
 const char *pl_cuda_loaded(const struct vload *v); /* the type of their elements */
 const char *pl_cuda_arrays(struct pl *pl, const struct vload *v, int n, const char *dims);

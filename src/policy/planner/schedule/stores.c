@@ -109,6 +109,18 @@ const char *pl_cuda_cond_terms(struct pl *pl, const char *terms, const struct ix
 	return terms;
 }
 
+int pl_cond_divides(struct pl *pl, const struct ix *cond, const struct ix_atom *lane, int n)
+{
+	for (int i = 0; cond && i < cond->n; i++)
+		for (int a = 0; a < cond->m[i].n; a++) {
+			const struct ix_atom *t = cond->m[i].atom[a];
+
+			if (ix_has(pl_of_var(pl, t), lane) && !pl_divides(pl_lane_bound(pl, t, lane), lane, n))
+				return 0;
+		}
+	return 1;
+}
+
 /* x with `start` in place of the lane variable. */
 static const struct ix *from_start(struct pl *pl, const struct ix *x, const struct ix_atom *lane, const char *start)
 {
