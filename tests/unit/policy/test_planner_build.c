@@ -1022,15 +1022,15 @@ static void test_odd_images(void **state)
 	}
 }
 
-/* A convolution of so few channels that memory takes longer than its multiply-adds is a thread a pixel, also where the
- * tensor-core template fits (16 to 48), which would round what PyTorch does not. */
+/* A convolution of so few channels that the library's tiles would be mostly empty is our direct template, also where
+ * the tensor-core template fits (16 to 48), which would round what PyTorch does not. */
 static void test_light_convolutions(void **state)
 {
 	static const struct {
 		int n, c, k, side, kernel;
 		const char *recipe;
 	} rows[] = { { 64, 24, 6, 128, 1, "ww_recipe_conv_direct(" }, { 64, 6, 24, 128, 1, "ww_recipe_conv_direct(" },
-		{ 64, 24, 64, 128, 1, "ww_recipe_conv_library(" }, { 64, 6, 6, 128, 7, "ww_recipe_conv_library(" },
+		{ 64, 24, 64, 128, 1, "ww_recipe_conv_library(" }, { 64, 6, 6, 128, 7, "ww_recipe_conv_direct(" },
 		{ 1, 512, 8, 4, 3, "ww_recipe_conv_library(" }, { 512, 16, 48, 7, 1, "ww_recipe_conv_direct(" } };
 
 	(void)state;
@@ -1057,12 +1057,13 @@ static void set_type(json_t *list, const char *type)
 }
 
 /* In 16 bits, too, filters of few elements are read by threads: of depthwise convolutions with several filters a
- * channel, and of few channels; larger ones never by the template for tensor cores. */
+ * channel, of few channels, and of few in each group; larger ones never by the template for tensor cores. */
 static void test_small_filters_of_16_bits(void **state)
 {
 	static const struct {
 		int c, k, kernel, groups, direct;
-	} rows[] = { { 112, 224, 3, 112, 1 }, { 1, 5, 1, 1, 1 }, { 32, 64, 3, 8, 0 }, { 64, 64, 3, 1, 0 } };
+	} rows[] = { { 112, 224, 3, 112, 1 }, { 1, 5, 1, 1, 1 }, { 32, 64, 3, 8, 1 }, { 8, 8, 3, 1, 1 },
+		{ 64, 64, 3, 1, 0 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {

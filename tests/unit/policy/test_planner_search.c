@@ -301,7 +301,7 @@ static void test_convolutions_try_the_library(void **state)
 			{ NULL, "WW_MATH_FP32", "WW_MATH_FP32, .layout = WW_LAYOUT_NHWC" } },
 		{ "example_conv_bias_relu.json", never, { NULL, "WW_MATH_FP32", NULL } },
 		{ "convs.json", constant, { "WW_MATH_TF32, .groups = 1, .n = S0, .c = 16, .k = 16", "WW_LAYOUT_NHWC", NULL } },
-		{ "conv_chain.json", constant, { "WW_MATH_TF32, .groups", "WW_LAYOUT_NHWC", NULL } },
+		{ "conv_chain.json", constant, { NULL, "WW_LAYOUT_NHWC", "WW_MATH_TF32, .groups" } },
 		{ "example_conv_bias_relu.json", second_is_faster,
 			{ NULL, "WW_LAYOUT_NHWC", ".layout = WW_LAYOUT_NHWC, .groups" } },
 	};

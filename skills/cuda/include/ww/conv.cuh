@@ -17,11 +17,11 @@
  * row one after the other; each thread keeps its results of the first in shared memory and stores four adjacent pixels
  * with the second.  Otherwise phases are adjacent tiles, and their stores, every stride-th pixel, are merged in L2.
  *
- * conv_direct: a thread a few output channels of a few pixels below each other, products and sums in fp32, operands of
- * 16 bits too, any groups, dilation, stride, one to three dimensions.  For depthwise convolutions and few channels a
- * group, where a matrix product has no reuse, and for everything that conv_tc does not cover.  What bounds it are
- * loads: a pixel alone reads a weight and an element for each of its multiply-adds; four pixels of a column, 7 x 7 and
- * depthwise, read 119 for 196.
+ * conv_direct: a thread a few output channels of a few pixels below each other (transposed: a stride apart, so that
+ * they see the same taps), products and sums in fp32, operands of 16 bits too, any groups, dilation, stride, one to
+ * three dimensions.  For depthwise convolutions and few channels, or few a group, where tiles of a matrix product are
+ * mostly empty, and for everything that conv_tc does not cover.  What bounds it are loads: a pixel alone reads a weight
+ * and an element for each of its multiply-adds; four pixels of a column, 7 x 7 and depthwise, read 119 for 196.
  *
  * Rejected: finding the scales and packing in one cooperative kernel, one group of images after the other, so that the
  * second read hits L2 (203 us instead of 154 on an H200: too few loads in flight between grid barriers).
@@ -291,40 +291,50 @@ template <bool TRANSPOSED, int STRIDE, int PAD, int DIL, int TAPS, int SIZE> str
 	}
 };
 
-/* What a tap in the height is for PT pixels below each other: row TOP + LOW + i of the image, i < SPAN, is read once,
- * and is pixel p's tap b where p * STRIDE + b * DELTA is LOW + i.  Transposed: for stride 1 only. */
+/* What a tap in the height is for PT pixels of a column that see the same taps, below each other or, transposed, a
+ * stride apart: row LOW + i of the image, i < SPAN, is read once, and is pixel p's tap b where p * STRIDE + b * DELTA
+ * is LOW + i. */
 template <class S> struct conv_below {
+	typedef conv_axis<S::transposed, S::sh, S::ph, S::dh, S::r, S::h> axis;
 	enum : int {
 		PT = S::pt,
+		APART = S::transposed ? (int)S::sh : 1,
 		STRIDE = S::transposed ? 1 : (int)S::sh,
-		DELTA = S::transposed ? -(int)S::dh : (int)S::dh,
-		LOW = S::transposed ? (S::r - 1) * DELTA : 0,
-		SPAN = (PT - 1) * STRIDE + (S::r - 1) * S::dh + 1
+		DELTA = axis::DELTA,
+		LOW = DELTA < 0 ? (axis::COUNT - 1) * DELTA : 0,
+		SPAN = (PT - 1) * STRIDE + (axis::COUNT - 1) * (DELTA < 0 ? -DELTA : (int)DELTA) + 1,
+		/* of an image's column, those of one phase behind each other */
+		BLOCKS = (S::oh + PT * APART - 1) / (PT * APART) * APART
 	};
+	/* The first pixel of a block. */
+	static __device__ __forceinline__ int first(int block) { return block / APART * PT * APART + block % APART; }
 };
 
 /* Channel by channel: one column of taps for all pixels of a thread.  taps: the first of the column, of output channel
- * j at taps[row[j]]; line: the image's column at row `top`. */
+ * j at taps[row[j]]; line: the image's column at the row of the first pixel's first tap. */
 template <class S, class T, int KT, int PT> __device__ __forceinline__ void conv_column(
-	const T *line, int top, const T *taps, const int (&row)[KT], float (&sum)[KT][PT])
+	const T *line, const typename conv_below<S>::axis &high, const T *taps, const int (&row)[KT], float (&sum)[KT][PT])
 {
 	typedef conv_below<S> below;
-	float tap[S::r][KT];
+	typedef typename below::axis axis;
+	float tap[axis::COUNT][KT];
 
 #pragma unroll
-	for (int b = 0; b < S::r; b++)
+	for (int b = 0; b < axis::COUNT; b++)
 #pragma unroll
 		for (int j = 0; j < KT; j++)
-			tap[b][j] = to_float<T>(taps[row[j] + b * S::s]);
+			tap[b][j] = below::APART == 1 || high.tap + b * axis::STEP < S::r
+				? to_float<T>(taps[row[j] + b * axis::STEP * S::s])
+				: 0.f;
 #pragma unroll
 	for (int i = 0; i < below::SPAN; i++) {
-		int y = top + below::LOW + i;
+		int y = high.at + below::LOW + i;
 		float v = (unsigned)y < (unsigned)S::h ? to_float<T>(line[(below::LOW + i) * S::w]) : 0.f;
 
 #pragma unroll
 		for (int p = 0; p < PT; p++)
 #pragma unroll
-			for (int b = 0; b < S::r; b++)
+			for (int b = 0; b < axis::COUNT; b++)
 				if (p * below::STRIDE + b * below::DELTA == below::LOW + i)
 #pragma unroll
 					for (int j = 0; j < KT; j++)
@@ -343,11 +353,12 @@ template <class S, class T, class E> __device__ __forceinline__ void conv_direct
 		PT = S::pt,
 		TILES = (KG + KT - 1) / KT,
 		TAPS = S::t * S::r * S::s,
-		BLOCKS = (S::oh + PT - 1) / PT,
+		BLOCKS = conv_below<S>::BLOCKS,
+		APART = conv_below<S>::APART,
 		PLANE = S::od * BLOCKS * S::ow
 	};
 	typedef conv_axis<S::transposed, S::sd, S::pd, S::dd, S::t, S::d> axis_d;
-	typedef conv_axis<S::transposed, S::sh, S::ph, S::dh, S::r, S::h> axis_h;
+	typedef typename conv_below<S>::axis axis_h;
 	typedef conv_axis<S::transposed, S::sw, S::pw, S::dw, S::s, S::w> axis_w;
 	long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -355,7 +366,7 @@ template <class S, class T, class E> __device__ __forceinline__ void conv_direct
 		return;
 	int at = (int)(i % PLANE), tile = (int)(i / PLANE % (S::groups * TILES)),
 		n = (int)(i / PLANE / (S::groups * TILES));
-	int group = tile / TILES, k = tile % TILES * KT, high = at / S::ow % BLOCKS * PT;
+	int group = tile / TILES, k = tile % TILES * KT, high = conv_below<S>::first(at / S::ow % BLOCKS);
 	const axis_d ad(at / S::ow / BLOCKS);
 	const axis_h ah(high);
 	const axis_w aw(at % S::ow);
@@ -385,11 +396,11 @@ template <class S, class T, class E> __device__ __forceinline__ void conv_direct
 			const T *image = plane + (ad.at + a * axis_d::DELTA) * S::h * S::w;
 			const T *tap = taps + (ad.tap + a * axis_d::STEP) * S::r * S::s + aw.tap;
 			if (PT > 1) {
-				const T *line = image + ah.at * S::w + aw.at;
+				const T *line = image + ah.at * S::w + aw.at, *below = tap + ah.tap * S::s;
 
 				for (int q = 0; q < axis_w::COUNT; q++)
 					if (aw.meets(q))
-						conv_column<S>(line + q * axis_w::DELTA, ah.at, tap + q * axis_w::STEP, row, part);
+						conv_column<S>(line + q * axis_w::DELTA, ah, below + q * axis_w::STEP, row, part);
 				continue;
 			}
 			for (int b = 0; b < axis_h::COUNT; b++) {
@@ -419,8 +430,8 @@ template <class S, class T, class E> __device__ __forceinline__ void conv_direct
 #pragma unroll
 		for (int j = 0; j < KT; j++) {
 			const float one[1] = { sum[j][p] };
-			if (k + j < KG && (S::oh % PT == 0 || high + p < S::oh))
-				e.template store<1>(n, group * KG + k + j, pix + p * S::ow, one);
+			if (k + j < KG && (S::oh % (PT * APART) == 0 || high + p * APART < S::oh))
+				e.template store<1>(n, group * KG + k + j, pix + p * APART * S::ow, one);
 		}
 }
 

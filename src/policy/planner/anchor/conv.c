@@ -337,15 +337,15 @@ static struct val *by_patches(
 	return pl_reshape(pl, x, 2 + nd, out);
 }
 
-/* Has a filter so few elements that a thread reads them one by one, as each of a depthwise convolution has?  Of 16 bits
- * on cuda only then our template is for them. */
+/* Has a filter so few elements that a thread may read them one by one, as each of a depthwise convolution has?  Of 16
+ * bits on cuda only then our template is for them. */
 static int is_small(const struct val *w, int64_t groups, int64_t channels)
 {
 	int64_t elements = channels / groups;
 
 	for (int d = 2; d < w->rank; d++)
 		elements *= ix_num(w->size[d]);
-	return elements <= 16 || (groups > 1 && channels == groups);
+	return elements <= 160 || (groups > 1 && channels == groups);
 }
 
 /* ---- What lowering calls ----------------------------------------------------------------------------------------- */
@@ -456,21 +456,13 @@ static double filled(const struct ix *size, int64_t tile)
 	return (double)n / (double)((n + tile - 1) / tile * tile);
 }
 
-/* So few multiply-adds that a thread a pixel takes no longer than memory does, or than the library, whose tiles of 64
- * output channels are mostly empty (few of each group).  BYTES, and multiply-adds of a microsecond of both, on an H200:
- * WORK from depthwise ones, the others as in order.c; by count: of a thread, whose loads wait for each other, STEP_US,
- * as often as there are a million results. */
-static int is_light(const struct anchor *sp)
+/* Does our direct template, whose threads have a few pixels, take less time than the library?  cuDNN's tiles are mostly
+ * empty where a group has few channels, and channels that do not fill 16 bytes it turns slowly. */
+static int is_light(const struct pl *pl, const struct anchor *sp, int bare)
 {
-	static const double BYTES = 4e6, WORK = 8e6, LIBRARY_WORK = 150e6, STEP_US = .05, START_US = 1;
-	double taps, work = pl_conv_work(sp, &taps), out = (double)pl_numel_now(sp->out), in = 1, memory, library;
-	double filters = (double)ix_num(sp->out->size[1]) / sp->conv.groups, steps = work / out * fmax(1, out / 1e6);
+	static const double NEAR_US = 1; /* of a draw it is ours, which has no pass behind it */
 
-	for (int d = 0; d < 2 + sp->conv.nd; d++)
-		in *= (double)ix_num(sp->in[0].size[d]);
-	memory = (double)pl_itemsize(sp->out->dt) * (in + out) / BYTES;
-	library = work * 64 * ceil(filters / 64) / filters / LIBRARY_WORK;
-	return !sp->conv.transposed && fmax(work / WORK, steps * STEP_US) <= START_US + fmax(memory, library);
+	return pl_conv_direct_us(pl, sp) < 0.9 * pl_conv_library_us(sp, bare) + NEAR_US;
 }
 
 /* Multiply-adds of a depthwise convolution along lines in 16 bits, whose threads have one pixel each, from which on
@@ -502,7 +494,7 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 
 	if (sp->conv.library_only || kn->library > LIBRARY_NO)
 		return 1;
-	if (kn->library == LIBRARY_NO || kn->plain || in_groups || is_light(sp))
+	if (kn->library == LIBRARY_NO || kn->plain || in_groups || is_light(pl, sp, bare))
 		return 0;
 	if (sp->conv.exact)
 		return 1;
@@ -515,9 +507,9 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 
 /* Is the first version a thread a pixel, although the tensor-core template, which rounds as TF32 does and packs its
  * operands, may fit? */
-static int is_by_threads(const struct anchor *sp, const struct knobs *kn)
+static int is_by_threads(const struct pl *pl, const struct anchor *sp, const struct knobs *kn, int bare)
 {
-	return kn->library == LIBRARY_AUTO && (is_light(sp) || sp->conv.exact);
+	return kn->library == LIBRARY_AUTO && (is_light(pl, sp, bare) || sp->conv.exact);
 }
 
 /* A tile of the tensor-core template has a multiprocessor to itself, and its end waits for loads two pixels after two
@@ -529,7 +521,7 @@ static int ends_apart(struct pl *pl, const struct anchor *sp, int reads)
 
 	return pl->target == WW_TARGET_CUDA && !pl_all_plain(pl) && !sp->conv.last && reads >= 2 &&
 		pl_numel_now(sp->out) <= (int64_t)128 * 64 * pl->dev.sm_count && fits_tensor_cores(pl, sp) &&
-		!by_library(pl, sp, &kn, 0) && !is_by_threads(sp, &kn);
+		!by_library(pl, sp, &kn, 0) && !is_by_threads(pl, sp, &kn, 0);
 }
 
 /* The functor gets adjacent channels of a pixel if the result is stored channels-last, else adjacent pixels of a
@@ -561,7 +553,8 @@ static void build(struct pl *pl, struct kern *k)
 		return;
 	}
 	if (pl->target == WW_TARGET_CUDA) {
-		l->form = !kn->plain && !is_by_threads(sp, kn) && fits_tensor_cores(pl, sp) ? TENSOR_CORES : DIRECT;
+		l->form = !kn->plain && !is_by_threads(pl, sp, kn, pl_is_bare(k)) && fits_tensor_cores(pl, sp) ? TENSOR_CORES
+																									   : DIRECT;
 		l->library = (sp->conv.library_only ? LIBRARY_ONLY : 0) | (l->form == TENSOR_CORES ? OURS_TILED : 0) |
 			(by_library(pl, sp, kn, pl_is_bare(k)) ? BY_LIBRARY : 0);
 		if ((l->library & BY_LIBRARY) && pl_is_bare(k))

@@ -28,6 +28,10 @@ static const double TF32_FEW = 115e6, HALF_FEW = 206e6;
 static const double UNALIGNED_FP32 = 15e6, UNALIGNED_HALF = 22e6;
 /* An engine's first loads and last tiles; weights packed by our template. */
 static const double ENGINE_US = 4, PACK_US = 4;
+/* Of cuDNN's products, a filter of one element, in either order (six of 48 to 256 channels: 2.5 to 3.1 MB/us). */
+static const double PRODUCT_BYTES = 2.8e6;
+/* A multiply-add of our direct template, whose loads wait for each other. */
+static const double STEP_US = .05;
 /* cuDNN's kernels that turn a tensor: so much for each element of the shorter side of the planes that they turn, at
  * most TURN_FP32 or TURN_HALF; and the one that rounds an input to TF32 in front of engines for few filters. */
 static const double TURN_BYTES = 0.175e6, TURN_FP32 = 3.5e6, TURN_HALF = 2.4e6, ROUND_BYTES = 2.8e6;
@@ -115,9 +119,9 @@ static const struct ix_atom *along(const struct kern *k)
 /* ---- Convolutions ------------------------------------------------------------------------------------------------ */
 
 /* The part of tiles that `size` fills, where they are of `tile`, or of a smaller power of two. */
-static double filled(const struct ix *size, int64_t least, int64_t tile)
+static double filled(int64_t n, int64_t least, int64_t tile)
 {
-	int64_t n = ix_num(size), t = n <= least ? least : tile;
+	int64_t t = n <= least ? least : tile;
 
 	return (double)n / (double)((n + t - 1) / t * t);
 }
@@ -133,31 +137,33 @@ static double turned_us(const struct ix *const *size, int rank, int dt)
 	return LAUNCH_US + 2 * bytes_of(size, rank, dt) / fmin(rate, TURN_BYTES * shorter);
 }
 
+/* The engine's time where operands and result lie channels-last.  Each group has tiles of its own. */
+static double engine_us(const struct anchor *s)
+{
+	int64_t groups = s->conv.groups, c = ix_num(s->in[0].size[1]) / groups, k = ix_num(s->out->size[1]) / groups;
+	int half = s->out->dt != WW_F32, few = groups == 1 && k <= 64, tile = groups > 1 || (half && !few) ? 32 : 64;
+	double taps, work = pl_conv_work(s, &taps), rate = half ? few ? HALF_FEW : HALF_WORK : few ? TF32_FEW : TF32_WORK;
+
+	return ENGINE_US + work / (filled(c, 4, 32) * filled(k, tile, tile)) / rate;
+}
+
 /* A kernel of one element and no stride is a product, which cuDNN computes in either order. */
 static int is_product(const struct anchor *s)
 {
+	if (s->conv.groups > 1)
+		return 0;
 	for (int e = 0; e < s->conv.nd; e++)
 		if (!ix_is(s->in[1].size[2 + e], 1) || s->conv.stride[e] != 1 || s->conv.pad[e])
 			return 0;
 	return 1;
 }
 
-/* The engine's time where operands and result lie channels-last. */
-static double engine_us(const struct anchor *s)
-{
-	int half = s->out->dt != WW_F32, few = ix_num(s->out->size[1]) <= 64, tile = half && !few ? 32 : 64;
-	double taps, work = pl_conv_work(s, &taps), rate = half ? few ? HALF_FEW : HALF_WORK : few ? TF32_FEW : TF32_WORK;
-
-	return ENGINE_US + work / (filled(s->in[0].size[1], 4, 32) * filled(s->out->size[1], tile, tile)) / rate;
-}
-
 /* What a convolution moves, each of x, w and y once. */
-static double memory_us(const struct anchor *s)
+static double moved(const struct anchor *s)
 {
 	int rank = 2 + s->conv.nd, dt = s->out->dt;
 
-	return (bytes_of(s->in[0].size, rank, dt) + bytes_of(s->in[1].size, rank, dt) + bytes_of(s->out->size, rank, dt)) /
-		OUR_BYTES;
+	return bytes_of(s->in[0].size, rank, dt) + bytes_of(s->in[1].size, rank, dt) + bytes_of(s->out->size, rank, dt);
 }
 
 /* Is it a transposed convolution whose channels do not fill 16 bytes?  No engine on tensor cores is for these. */
@@ -171,7 +177,7 @@ static double library_us(const struct anchor *s)
 {
 	double few = is_few_transposed(s) ? bytes_of(s->out->size, s->out->rank, s->out->dt) / FEW_BYTES : 0;
 
-	return LAUNCH_US + fmax(few, fmax(engine_us(s), memory_us(s)));
+	return LAUNCH_US + fmax(few, fmax(engine_us(s), moved(s) / (is_product(s) ? PRODUCT_BYTES : OUR_BYTES)));
 }
 
 /* A product for each image, in PyTorch's order. */
@@ -184,11 +190,11 @@ static double product_us(const struct anchor *s)
 		plane *= (double)ix_num(s->out->size[d]);
 	if (plane == 1 || fmod(plane, half ? 8 : 4) == 0)
 		return library_us(s);
-	return LAUNCH_US + fmax(work / (half ? UNALIGNED_HALF : UNALIGNED_FP32), memory_us(s));
+	return LAUNCH_US + fmax(work / (half ? UNALIGNED_HALF : UNALIGNED_FP32), moved(s) / PRODUCT_BYTES);
 }
 
-/* The library's time in PyTorch's order: it transposes operands and result around the engine, or, for channels of less
- * than 16 bytes, takes an engine that reads that order. */
+/* The library's time in PyTorch's order: it transposes operands and result around the engine, which widens channels
+ * that do not fill 16 bytes, or, for channels of less than that, takes an engine that reads that order. */
 static double unturned_us(const struct anchor *s)
 {
 	int rank = 2 + s->conv.nd, dt = s->out->dt;
@@ -196,12 +202,13 @@ static double unturned_us(const struct anchor *s)
 
 	if (is_product(s))
 		return product_us(s);
-	if (!pl_gains_last(s, s->out->size[1]) || is_few_transposed(s))
+	if (is_few_transposed(s))
 		return engine;
 	turned = engine + turned_us(s->in[0].size, rank, dt) + turned_us(s->in[1].size, rank, dt) +
 		turned_us(s->out->size, rank, dt);
 	return dt == WW_F32 && ix_num(s->in[0].size[1]) < 4
-		? fmin(turned, memory_us(s) + pl_conv_work(s, &taps) / FP32_WORK)
+		? fmin(turned,
+			  moved(s) / OUR_BYTES + pl_conv_work(s, &taps) / filled(ix_num(s->out->size[1]), 32, 32) / FP32_WORK)
 		: turned;
 }
 
@@ -233,6 +240,24 @@ double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
 			ww_conv_tc_us(t.tiles * phases, ix_num(y[1]), ix_num(x[1]), taps, h * w % 2 != 0, pl->dev.sm_count));
 }
 
+double pl_conv_direct_us(const struct pl *pl, const struct anchor *s)
+{
+	const struct ix *const *y = s->out->size, *const *w = s->in[1].size;
+	int nd = s->conv.nd, high = nd - 2, wide = nd - 1, up = s->conv.transposed, groups = s->conv.groups;
+	struct ww_conv_columns l = { ix_num(y[0]), groups, ix_num(y[1]) / groups, ix_num(y[1 + nd]),
+		high < 0 ? 1 : ix_num(y[nd]), high < 0 ? 1 : (int)ix_num(w[nd]), high < 0 ? 1 : (int)s->conv.stride[high],
+		high < 0 ? 1 : (int)s->conv.dil[high], up };
+	struct ww_conv_thread t;
+	double taps, steps = pl_conv_work(s, &taps) / (double)pl_numel_now(s->out), work, memory = moved(s) / OUR_BYTES;
+
+	if (nd == 3)
+		l.columns *= ix_num(y[2]);
+	t = ww_conv_thread(&l, pl->dev.sm_count);
+	work = ww_conv_direct_us(&l, t, steps / ((double)l.r / (up ? l.stride : 1)), pl_itemsize(s->out->dt),
+		up ? 1 : (int)s->conv.stride[wide], pl->dev.sm_count);
+	return LAUNCH_US + fmax(steps * STEP_US, fmax(work, memory) + 0.2 * fmin(work, memory));
+}
+
 double pl_conv_library_us(const struct anchor *s, int bare)
 {
 	const struct val *y = s->out;
@@ -240,18 +265,15 @@ double pl_conv_library_us(const struct anchor *s, int bare)
 	return unturned_us(s) + (bare ? 0 : POINT_US + 2 * bytes_of(y->size, y->rank, y->dt) / OUR_BYTES);
 }
 
-/* The time of a convolution without what is fused behind it.  With groups either order may win: equal for both. */
+/* The time of a convolution without what is fused behind it. */
 static double convolution_us(const struct pl *pl, const struct kern *k)
 {
 	const struct anchor *s = k->anchor;
-	double memory = 2 * LAUNCH_US + memory_us(s);
 
 	if (!(k->loop->library & BY_LIBRARY))
-		return k->loop->library & OURS_TILED ? pl_conv_tc_us(pl, s) : memory;
+		return k->loop->library & OURS_TILED ? pl_conv_tc_us(pl, s) : pl_conv_direct_us(pl, s);
 	if (s->conv.last && s->conv.exact) /* not first: likely wrong */
 		return INFINITY;
-	if (s->conv.groups > 1)
-		return memory;
 	if (!s->conv.last)
 		return unturned_us(s);
 	return library_us(s) +

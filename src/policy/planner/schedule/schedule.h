@@ -96,8 +96,9 @@ void pl_schedule(struct pl *pl);
 /* order.c, after that: microseconds of the kernels, as far as the order of convolutions' dimensions changes them. */
 double pl_order_us(struct pl *pl);
 /* order.c: microseconds of a convolution in PyTorch's order, by our template for tensor cores with what packs its
- * operands, and by the library; bare: nothing is fused behind it. */
+ * operands, by our direct one, and by the library; bare: nothing is fused behind it. */
 double pl_conv_tc_us(const struct pl *pl, const struct anchor *s);
+double pl_conv_direct_us(const struct pl *pl, const struct anchor *s);
 double pl_conv_library_us(const struct anchor *s, int bare);
 /* share.c: 1 where an earlier kernel does what k does; k->shared then names it. */
 int pl_share_kernel(struct pl *pl, struct kern *k);

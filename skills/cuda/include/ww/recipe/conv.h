@@ -70,42 +70,22 @@ static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn,
 		ww_tunable(p, c->kernel, m[i].name, m[i].value);
 }
 
-/* conv_direct's pixels a thread, below each other: they share weights, and rows of the image.  As many as the columns
- * have, a fifth of them wasted at most, and while `threads` leave some for every lane of the device. */
-static int ww_conv_below(struct ww_plan *p, const struct ww_conv2d *c, long long threads)
-{
-	long long sh = c->transposed ? 1 : ww_conv_or1(c->stride[0]), oh = ww_conv_oh(c);
-	int pt = 4;
-
-	if (c->transposed && ww_conv_or1(c->stride[0]) != 1)
-		return 1;
-	while (pt > 1 &&
-		(5 * oh < 4 * pt * ww_cdiv(oh, pt) || threads / pt < 1024LL * ww_device(p)->sm_count ||
-			(pt - 1) * sh + (c->r - 1) * ww_conv_or1(c->dil[0]) + 1 > 16))
-		pt /= 2;
-	return pt;
-}
-
 /* Leading arguments: const T *x, *w (float, half, bfloat16). */
 static void ww_recipe_conv_direct(struct ww_plan *p, const struct ww_conv2d *c)
 {
-	long long oh = ww_conv_oh(c), columns = ww_conv_od(c) * ww_conv_ow(c), plane = columns * oh,
-			  groups = ww_conv_or1(c->groups), kg = c->k / groups, kt = 8, tiles;
-	int pt;
+	const long long groups = ww_conv_or1(c->groups);
+	const struct ww_conv_columns l = { c->n, groups, c->k / groups, ww_conv_od(c) * ww_conv_ow(c), ww_conv_oh(c),
+		(int)c->r, ww_conv_or1(c->stride[0]), ww_conv_or1(c->dil[0]), c->transposed };
+	struct ww_conv_thread t;
 
-	if (plane < 1 || oh < 1 || ww_conv_ow(c) < 1 || plane > 0x7fffffff || c->c % groups || c->k % groups) {
+	if (l.columns < 1 || l.oh < 1 || ww_conv_ow(c) < 1 || l.columns * l.oh > 0x7fffffff || c->c % groups ||
+		c->k % groups) {
 		ww_fail(p, "conv: impossible sizes");
 		return;
 	}
-	/* Output channels a thread: more of them share the loads of x, but the launch must have a thread for every lane of
-	 * the device.  Tiles of a group are of equal size. */
-	while (kt > 1 && (kt > kg || c->n * c->k * plane / kt < 2048LL * ww_device(p)->sm_count))
-		kt /= 2;
-	tiles = ww_cdiv(kg, kt);
-	kt = ww_cdiv(kg, tiles);
-	pt = ww_conv_below(p, c, c->n * groups * tiles * plane);
-	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0, 0, (int)kt, pt);
-	ww_launch(p, c->kernel, ww_cdiv(c->n * groups * tiles * columns * ww_cdiv(oh, pt), 256), 1, 1, 256, 1, 1);
+	t = ww_conv_thread(&l, ww_device(p)->sm_count);
+	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0, 0, t.kt, t.pt);
+	ww_launch(p, c->kernel, ww_cdiv(ww_conv_threads(&l, t), 256), 1, 1, 256, 1, 1);
 	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
 	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
 }
