@@ -135,10 +135,11 @@ static int stored_along(struct pl *pl, const struct kern *k, const struct ix_ato
 	return 1;
 }
 
-/* Few results: one for 16 columns or more, beside which it does not count where they are stored. */
-static int stores_little(struct pl *pl, const struct kern *k)
+/* Few results: one for 16 columns or more, beside which it does not count where they are stored; of windows, which
+ * nothing is read along, for 4. */
+static int stores_little(struct pl *pl, const struct kern *k, const struct lines *loads)
 {
-	return !pl_stores_per_column(k) && ix_num(pl_extent(pl, k->col, k->n_col)) >= 16;
+	return !pl_stores_per_column(k) && ix_num(pl_extent(pl, k->col, k->n_col)) >= (loads->col > 0 ? 16 : 4);
 }
 
 /* On cuda another axis of the rows becomes the last one, where what is read and what is stored both run along it (a
@@ -152,7 +153,7 @@ static int memory_along_rows(struct pl *pl, struct kern *k)
 	for (int d = 0; d < k->n_row - 1 && pl->target == WW_TARGET_CUDA; d++) {
 		const struct ix_atom *v = k->row[d];
 
-		if ((stored_along(pl, k, v) || stores_little(pl, k)) && memory_along(pl, k, v, &loads)) {
+		if (memory_along(pl, k, v, &loads) && (stored_along(pl, k, v) || stores_little(pl, k, &loads))) {
 			memmove(&k->row[d], &k->row[d + 1], (size_t)(k->n_row - 1 - d) * sizeof(*k->row));
 			k->row[k->n_row - 1] = v;
 			return 1;
@@ -582,16 +583,17 @@ static int place_across(struct pl *pl, struct kern *k, int *itemsize)
 {
 	const struct ix_atom *lane = k->row[k->n_row - 1], *v;
 	int best = -1, size = 4;
-	double most = 1 << 16; /* in the cache of one multiprocessor anyhow */
+	double most = 1 << 16;                                         /* in the cache of one multiprocessor anyhow */
+	int cuda = pl->target == WW_TARGET_CUDA, least = cuda ? 4 : 8; /* of the lane: a warp's tile, a vector */
 
-	if (pl->target == WW_TARGET_CUDA) {
+	if (cuda) {
 		split_across(pl, k);
 		join_across(pl, k);
 	}
 	for (int d = 0; d < k->n_row - 1; d++) {
 		double n = along_only(pl, k, k->row[d], lane, &size);
 
-		if (n > most && ix_num(k->row[d]->b) >= 8 && ix_num(lane->b) >= 8) {
+		if (n > most && ix_num(k->row[d]->b) >= 8 && ix_num(lane->b) >= least) {
 			most = n;
 			best = d;
 			*itemsize = size;
