@@ -48,6 +48,7 @@ struct anchor {
 	union {              /* by kind; numbers only and no pointers, since share.c compares bytes */
 		struct {         /* out (batch..., m, n) = a (batch..., m, k) b (batch..., k, n) */
 			int n_batch; /* leading dimensions */
+			int of_conv; /* channels-last it would be a convolution of the library */
 		} gemm;
 		struct { /* x (n, c, space...), w (k, c / groups, space...), transposed: (c, k / groups, space...) */
 			int nd, transposed, groups;
@@ -136,6 +137,8 @@ int pl_operand_contiguous(struct pl *pl, const struct operand *o);
 /* ---- What lowering calls ----------------------------------------------------------------------------------------- */
 
 struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b);
+/* Estimated microseconds of a product's kernel on cuda. */
+double pl_gemm_us(struct pl *pl, struct kern *k);
 /* A GEMM of 16-bit operands with a result of type `out`: fp32. */
 struct val *pl_gemm_to(struct pl *pl, struct gnode *n, struct val *a, struct val *b, int out);
 struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,

@@ -339,8 +339,9 @@ static double library_us(const struct anchor *sp, const struct estimate *e, cons
  * 305 us, 109 by the estimate of a bare product. */
 enum { MMA_END_US = 1 };
 
-/* The form with the least time; *library: the library takes less, with this end. */
-static enum form best_form(struct pl *pl, const struct anchor *sp, const struct pl_end *end, int *library)
+/* The form with the least time; *library: the library takes less, with this end; *least: of all. */
+static enum form best_form(
+	struct pl *pl, const struct anchor *sp, const struct pl_end *end, int *library, double *least)
 {
 	struct estimate e = estimate(pl, sp);
 	double us, mma = INFINITY, tiled = INFINITY;
@@ -349,6 +350,7 @@ static enum form best_form(struct pl *pl, const struct anchor *sp, const struct 
 	for (int i = 0; i < 2; i++)
 		if (!one_stride(&sp->in[i], 0, nb)) {
 			*library = 0;
+			*least = mma_us(sp, &e, 1);
 			return MMA;
 		}
 	if (pl->dev.cc >= 80)
@@ -357,7 +359,8 @@ static enum form best_form(struct pl *pl, const struct anchor *sp, const struct 
 	if (pl->dev.cc == 90 && (!half || fits_gemm16(sp)))
 		tiled = half ? half_us(&e) + padding_us(sp, &e) : split_us(pl, sp, &e, 0);
 	us = fmin(mma, tiled);
-	*library = fits_library(sp) && library_us(sp, &e, end) < us;
+	*least = fits_library(sp) ? fmin(us, library_us(sp, &e, end)) : us;
+	*library = *least < us;
 	return us == INFINITY ? ANY : mma < tiled ? MMA : half ? HALF : SPLIT;
 }
 
@@ -384,10 +387,11 @@ static int fits(struct pl *pl, const struct anchor *s, int which, const struct o
 static int ends_free(struct pl *pl, const struct anchor *s)
 {
 	int library = 0;
+	double us;
 
 	if (pl->target == WW_TARGET_CPU || pl_all_plain(pl))
 		return 1;
-	best_form(pl, s, NULL, &library);
+	best_form(pl, s, NULL, &library, &us);
 	return !library;
 }
 
@@ -413,6 +417,7 @@ static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 	const struct anchor *sp = k->anchor;
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	struct pl_end end;
+	double us;
 	int library = 0,
 		strides = one_stride(&sp->in[0], 0, sp->gemm.n_batch) && one_stride(&sp->in[1], 0, sp->gemm.n_batch);
 	int half = in_dt(sp) != WW_F32, tiles = pl->dev.cc == 90 && strides && (!half || fits_gemm16(sp));
@@ -422,7 +427,7 @@ static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 		l->form = is_thin(sp, kn) ? THIN : ANY;
 		return;
 	}
-	l->form = kn->plain ? ANY : best_form(pl, sp, ends_in_library(pl, k, &end) ? &end : NULL, &library);
+	l->form = kn->plain ? ANY : best_form(pl, sp, ends_in_library(pl, k, &end) ? &end : NULL, &library, &us);
 	if (kn->gemm.form == 1 && l->form != ANY)
 		l->form = MMA;
 	else if (kn->gemm.form == 2 && tiles)
@@ -430,6 +435,16 @@ static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 	if (kn->library)
 		library = kn->library != LIBRARY_NO;
 	l->library = (l->form >= HALF ? OURS_TILED : 0) | (library && fits_library(sp) ? BY_LIBRARY : 0);
+}
+
+double pl_gemm_us(struct pl *pl, struct kern *k)
+{
+	struct pl_end end;
+	int library;
+	double us;
+
+	best_form(pl, k->anchor, ends_in_library(pl, k, &end) ? &end : NULL, &library, &us);
+	return us;
 }
 
 static int reads_operands(struct pl *pl, const struct kern *k)

@@ -17,7 +17,7 @@ static const struct {
 
 /* cuda: does x lie in memory along another dimension than the last one, which threads read side by side?  Then it is
  * turned first, by tiles: threads that read across memory ask for a sector each. */
-static int lies_across(const struct pl *pl, const struct val *x)
+static int lies_across(struct pl *pl, const struct val *x)
 {
 	if (pl->target != WW_TARGET_CUDA || pl_numel_now(x) < 1 << 20 || pl_most_along(pl, x, x->rank - 1))
 		return 0;

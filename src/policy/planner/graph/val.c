@@ -355,8 +355,17 @@ static struct val *red_last(struct pl *pl, enum pl_red red, struct val *a, int n
 	return v;
 }
 
+/* Does an index of a view go on by one where place d does?  Dimensions that were joined (pixels of a product) do by the
+ * last of them. */
+static int goes_by_one(struct pl *pl, const struct ix *map, int d)
+{
+	const struct ix *coef, *rest;
+
+	return ix_affine(pl, map, ix_as_var(pl->place[d]), &coef, &rest) && ix_is(coef, 1);
+}
+
 /* Is v contiguous along dimension d by at least one operand, as far as is known before anything is stored? */
-int pl_is_innermost(const struct pl *pl, const struct val *v, int d)
+int pl_is_innermost(struct pl *pl, const struct val *v, int d)
 {
 	if (v->root || v->kind == V_BUF || v->kind == V_RED || v->kind == V_ANCHOR)
 		return d == (v->last ? 1 : v->rank - 1);
@@ -366,7 +375,7 @@ int pl_is_innermost(const struct pl *pl, const struct val *v, int d)
 		if (v->kind == V_OP && a->rank == v->rank && pl_is_innermost(pl, a, d))
 			return 1;
 		for (int e = 0; v->kind == V_VIEW && e < a->rank; e++)
-			if (ix_same(v->map[e], pl->place[d]) && pl_is_innermost(pl, a, e))
+			if (goes_by_one(pl, v->map[e], d) && pl_is_innermost(pl, a, e))
 				return 1;
 	}
 	return 0;
@@ -379,7 +388,7 @@ static int steps_by_one(const struct val *v, int d)
 
 /* The largest of what v is computed from: its elements, and whether memory runs along dimension d (-1: v has it not).
  * left: values to look at; an expression may share its parts. */
-static int64_t largest(const struct pl *pl, const struct val *v, int d, int *along, int *left)
+static int64_t largest(struct pl *pl, const struct val *v, int d, int *along, int *left)
 {
 	int64_t most = 0;
 
@@ -396,7 +405,7 @@ static int64_t largest(const struct pl *pl, const struct val *v, int d, int *alo
 		int64_t n;
 
 		for (int m = 0; v->kind == V_VIEW && d >= 0 && m < a->rank; m++)
-			e = ix_same(v->map[m], pl->place[d]) ? m : e;
+			e = goes_by_one(pl, v->map[m], d) ? m : e;
 		n = largest(pl, a, e, &is, left);
 		if (n > most) {
 			most = n;
@@ -406,7 +415,7 @@ static int64_t largest(const struct pl *pl, const struct val *v, int d, int *alo
 	return most;
 }
 
-int pl_most_along(const struct pl *pl, const struct val *v, int d)
+int pl_most_along(struct pl *pl, const struct val *v, int d)
 {
 	int along, left = 1000;
 
@@ -416,7 +425,7 @@ int pl_most_along(const struct pl *pl, const struct val *v, int d)
 /* Rows along memory, of which eight blocks each keep half of the machine busy and hold all in their registers: one
  * kernel reads them once, and does what is made of the result there as well.  Parts cost a launch each, and one more
  * where their sum is used. */
-static int fits_clusters(const struct pl *pl, const struct val *a, int64_t rows, int64_t cols)
+static int fits_clusters(struct pl *pl, const struct val *a, int64_t rows, int64_t cols)
 {
 	return pl->target == WW_TARGET_CUDA && pl->dev.cc >= 90 && pl_is_float(a->dt) && a->dt != WW_F64 &&
 		rows * 16 >= pl->dev.sm_count && cols <= 262144 && pl_is_innermost(pl, a, a->rank - 1);

@@ -127,7 +127,7 @@ void pl_channels_last(struct pl *pl, int rank, const struct ix *const *size, con
 /* How many elements at the traced sizes. */
 int64_t pl_numel_now(const struct val *a);
 /* Is v contiguous along dimension d by at least one operand, as far as is known before anything is stored? */
-int pl_is_innermost(const struct pl *pl, const struct val *v, int d);
+int pl_is_innermost(struct pl *pl, const struct val *v, int d);
 /* The same for the largest operand alone. */
-int pl_most_along(const struct pl *pl, const struct val *v, int d);
+int pl_most_along(struct pl *pl, const struct val *v, int d);
 const char *pl_node_name(const struct val *v); /* for messages; "?" where no node made it */

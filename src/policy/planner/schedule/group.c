@@ -122,7 +122,7 @@ static double computed(const struct walk *w, const struct val *r, const struct v
 /* cpu: a kernel that stores the results costs a few microseconds and a store and a load of each, but it sums contiguous
  * elements by vectors, which a reader whose vectors run along another axis cannot.  So the reader computes only what is
  * needed once, or very small. */
-static int inlined_on_cpu(const struct pl *pl, const struct val *r, double n, double rows, double times)
+static int inlined_on_cpu(struct pl *pl, const struct val *r, double n, double rows, double times)
 {
 	if (rows * n * r->passes <= 1 << 12)
 		return times * n <= 1 << 14;
