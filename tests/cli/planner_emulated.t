@@ -156,6 +156,7 @@ CHECKS = (("split", "short rows are split by a warp each as by a block each, and
           ("gemm", "gemm_mma of all types, tiles and orders of its operands, and the ends of gemm3 and gemm16"),
           ("halves", "exp, sigmoid and gelu of every half and bfloat16, to 1e-5"),
           ("sort", "sorted rows of all types and lengths, whole and in part"),
+          ("scalar", "sigmoids over all arguments with a result that is not zero"),
           ("scan", "scans along the last and a middle axis, shared by one thread to eight"),
           ("scatter", "elements written to places along the last and another dimension, inside and outside"),
           ("quotient", "quotients and roots without branches: exact ones are found, infinities and zeros as in C"))

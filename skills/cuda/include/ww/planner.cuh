@@ -33,11 +33,15 @@ typedef int ix_t;
  * taken: more than 16-bit elements leave time for.  Divisors are below 2^126, or the quotient is 0. */
 PL_FN float pl_quotientf(float a, float b) { return __fdividef(a, b); }
 PL_FN float pl_rsqrtf(float a) { return rsqrtf(a); }
-PL_FN float pl_sigmoidf(float a) { return __fdividef(1.0f, 1.0f + expf(-a)); }
+PL_FN float pl_sigmoidf(float a) { return ww::sigmoid(a); }
 /* To 1e-5 of the result, for what is rounded to 16 bits: the functions above take two to four times the instructions.
  * gelu: the normal distribution below -|a| is e^(-a a / 2) times a polynomial of 1 / (1 + 0.44 |a|). */
 PL_FN float pl_exp16f(float a) { return ww::exp2_(a * 1.44269504f); }
-PL_FN float pl_sigmoid16f(float a) { return ww::rcp_ftz_(1.0f + ww::exp2_(a * -1.44269504f)); }
+PL_FN float pl_sigmoid16f(float a)
+{
+	const float below = ww::exp2_(fabsf(a) * -1.44269504f);
+	return (a > 0.0f ? 1.0f : below) * ww::rcp_ftz_(1.0f + below);
+}
 PL_FN float pl_gelu16f(float a)
 {
 	const float t = ww::rcp_ftz_(fmaf(0.44f, fabsf(a), 1.0f));

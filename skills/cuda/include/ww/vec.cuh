@@ -172,9 +172,14 @@ template <class E, int N> struct ahead<E, N, typename void_of<typename E::templa
 __device__ __forceinline__ float exp_(float x) { return expf(x); }
 /* Two units in the last place; the divisor below 2^126 in magnitude. */
 __device__ __forceinline__ float div_(float a, float b) { return __fdividef(a, b); }
-/* 1 / (1 + e^-x); the clamp keeps the divisor where the fast division is exact enough. */
-__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.f, 1.f + expf(fminf(-x, 87.f))); }
-__device__ __forceinline__ float silu(float x) { return __fdividef(x, 1.f + expf(fminf(-x, 87.f))); }
+/* 1 / (1 + e^-x), of negative x e^x / (1 + e^x): divisors of 1 to 2, since a fast quotient by more than 2^126 is 0. */
+__device__ __forceinline__ float sigmoid(float x)
+{
+	const float e = expf(-fabsf(x));
+
+	return __fdividef(x < 0.f ? e : 1.f, 1.f + e);
+}
+__device__ __forceinline__ float silu(float x) { return x * sigmoid(x); }
 __device__ __forceinline__ float gelu(float x) { return 0.5f * x * (1.f + erff(x * 0.70710678118654752440f)); }
 __device__ __forceinline__ float tanh_(float x) { return tanhf(x); }
 __device__ __forceinline__ float gelu_tanh(float x)
