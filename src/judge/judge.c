@@ -109,6 +109,7 @@ static enum ww_rc look_for_degeneracy(struct ww_judge_task *t, struct ww_err *er
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc = ww_ref_degenerate(t->ref, ww_session_seed(t), ww_session_seed(t), &d, err);
 	t->reference_s += ww_seconds_since(start);
+	t->spent.examine += ww_seconds_since(start);
 	if (rc == WW_OK)
 		for (int i = 0; i < 2; i++)
 			t->degenerate[i] = d.rule[i].degenerate;
@@ -254,6 +255,13 @@ static void note_pytorch(const struct ww_session *s, const struct built *b, stru
 	v->library_only |= v->pytorch_share > 0.5;
 }
 
+static void start_spare(struct ww_judge_task *t)
+{
+	uint64_t start = ww_now_ns();
+	ww_spare_more(t->judge);
+	t->spent.start += ww_seconds_since(start);
+}
+
 /* Verify and time what is built.  The task's lock and the lease are held. */
 static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct built *baseline,
 	enum ww_judge_depth depth, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
@@ -277,7 +285,7 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 	if (compiles_first(t, v->form, depth))
 		WW_TRY(ww_base_prepare_missing(t, err));
 	if (t->turn.kind == WW_TURN_LOAD && !b->form)
-		ww_spare_more(t->judge);
+		start_spare(t);
 	WW_TRY(ww_judge_turn(t, WW_TURN_SHARED, err));
 	s.limit_s = run_limit_s(t);
 	if (b->form)
