@@ -95,6 +95,15 @@ static enum ww_rc each(void *ctx, const char *const *paths, int64_t n, ww_rl_tas
 	return rc;
 }
 
+/* The learner's GPU is the first one. */
+static int are_apart(const struct ww_batch_opts *o)
+{
+	int i = 0;
+	while (i < o->n_devices && o->devices[i])
+		i++;
+	return o->n_devices && i == o->n_devices;
+}
+
 enum ww_rc ww_train_judges_open(
 	const struct ww_recipe *o, struct ww_train_judges **out, struct ww_rl_judges *judges, struct ww_err *err)
 {
@@ -118,6 +127,7 @@ enum ww_rc ww_train_judges_open(
 		.rule = j->opts.rule,
 		.baselines = j->opts.baselines,
 		.devices = j->batch_opts.n_devices,
+		.apart = are_apart(&j->batch_opts),
 		.each = each };
 	*out = j;
 out:

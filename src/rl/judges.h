@@ -21,6 +21,7 @@ struct ww_rl_judges {
 	enum ww_rule rule;
 	unsigned baselines;
 	int devices; /* that judge, for the record; 0: none, or not known */
+	int apart;   /* 1: none of them is the learner's */
 	/* Call fn for each of n tasks with the task open, several at a time.  Returns when all calls have; the result is
 	 * the first failure. */
 	enum ww_rc (*each)(

@@ -375,18 +375,21 @@ static struct ww_rl_step_opts step_opts(const struct ppo *p, int64_t step)
 }
 
 /* Add the statistics of the step's episodes. */
-static int add_episodes(json_t *v, const struct ppo *p)
+static int add_episodes(json_t *v, const struct ppo *p, const struct ww_rl_spread *spread)
 {
 	const struct ww_observed *s = &p->seen;
 	const int64_t *m = s->milestones, n = s->episodes;
 	json_t *more = json_pack(
-		"{s:[I, I, I, I, I], s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:f, s:o, s:o}",
-		"rewards", (json_int_t)m[0], (json_int_t)m[1], (json_int_t)m[2], (json_int_t)m[3], (json_int_t)m[4], "episodes",
-		(json_int_t)n, "cut", (json_int_t)s->cut, "cut_share", ww_share_of(s->cut, n), "pass",
-		ww_share_of(m[1] + m[2] + m[3], n), "faster_eager", ww_share_of(m[2] + m[3], n), "faster_compile",
-		ww_share_of(m[3], n), "calls", (json_int_t)s->calls, "invalid", (json_int_t)s->invalid, "invalid_share",
-		ww_share_of(s->invalid, s->calls), "verdicts", (json_int_t)s->verdicts, "failed_verdicts",
-		(json_int_t)s->failed, "disturbed", (json_int_t)s->disturbed, "duplicates", (json_int_t)s->duplicates, "turns",
+		"{s:[I, I, I, I, I], s:I, s:I, s:f, s:o, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:I, "
+		"s:I, s:I, s:I, s:f, s:o, s:o}",
+		"rewards", (json_int_t)m[0], (json_int_t)m[1], (json_int_t)m[2], (json_int_t)m[3], (json_int_t)m[4], "groups",
+		(json_int_t)spread->groups, "mixed", (json_int_t)spread->mixed, "mixed_share",
+		ww_share_of(spread->mixed, spread->groups), "within", ww_json_real(spread->within), "episodes", (json_int_t)n,
+		"cut", (json_int_t)s->cut, "cut_share", ww_share_of(s->cut, n), "pass", ww_share_of(m[1] + m[2] + m[3], n),
+		"faster_eager", ww_share_of(m[2] + m[3], n), "faster_compile", ww_share_of(m[3], n), "calls",
+		(json_int_t)s->calls, "invalid", (json_int_t)s->invalid, "invalid_share", ww_share_of(s->invalid, s->calls),
+		"verdicts", (json_int_t)s->verdicts, "failed_verdicts", (json_int_t)s->failed, "disturbed",
+		(json_int_t)s->disturbed, "duplicates", (json_int_t)s->duplicates, "turns",
 		n ? (double)s->turns / (double)n : 0, "tools", s->tools ? json_incref(s->tools) : json_object(), "after_failed",
 		s->after_failed ? json_incref(s->after_failed) : json_object());
 	int ok = more && json_object_update(v, more) == 0;
@@ -394,8 +397,8 @@ static int add_episodes(json_t *v, const struct ppo *p)
 	return ok;
 }
 
-/* Where the time of a step's devices went.  Each of `devices` judges; the first one generates and learns too, not at
- * the same time. */
+/* Where the time of a step's devices went: those that judge, and the learner's, which may be one of them and generates
+ * too, not at the same time. */
 struct activity {
 	double devices, seconds; /* seconds: of the devices together */
 	double generating, learning, judging, idle;
@@ -405,7 +408,7 @@ struct activity {
 static struct activity activity_of(const struct ppo *p, double seconds)
 {
 	const struct ww_rollout *r = &p->rollout;
-	struct activity a = { .devices = p->judges->devices > 1 ? p->judges->devices : 1,
+	struct activity a = { .devices = (p->judges->devices ? p->judges->devices : 1) + p->judges->apart,
 		.generating = p->generating_s,
 		.learning = p->learning_s,
 		.judging = r->judging_s,
@@ -444,7 +447,7 @@ static enum ww_rc write_log(
 		x->ratios.n ? (double)x->ratios.clipped / (double)x->ratios.n : 0, "seconds", r->seconds, "device_bytes",
 		(json_int_t)r->device_bytes, "total_tokens", (json_int_t)r->total_tokens, "tokens_per_second",
 		(double)r->tokens / fmax(r->seconds, 1e-9));
-	if (!v || !add_episodes(v, p) || !add_activity(v, p, &a))
+	if (!v || !add_episodes(v, p, &x->spread) || !add_activity(v, p, &a))
 		return ww_nomem(err);
 	return ww_run_dir_log(&p->dir, v, &p->state.log_bytes, err);
 }

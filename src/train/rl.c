@@ -58,6 +58,45 @@ void ww_rl_group_advantages(
 	}
 }
 
+/* Of x - y, or of x where y is NULL; times n. */
+static double variance(const float *x, const float *y, int64_t n)
+{
+	double mean = 0, sum = 0;
+	for (int64_t i = 0; i < n; i++)
+		mean += ((double)x[i] - (y ? (double)y[i] : 0)) / (double)n;
+	for (int64_t i = 0; i < n; i++) {
+		double d = (double)x[i] - (y ? (double)y[i] : 0) - mean;
+		sum += d * d;
+	}
+	return sum;
+}
+
+static int are_equal(const float *x, int64_t n)
+{
+	int64_t same = 0;
+	while (same < n && x[same] == x[0])
+		same++;
+	return same == n;
+}
+
+struct ww_rl_spread ww_rl_spread_of(const int64_t *group, const float *reward, int64_t n)
+{
+	struct ww_rl_spread s = { 0, 0, NAN };
+	double within = 0;
+	for (int64_t first = 0, end; first < n; first = end) {
+		for (end = first + 1; end < n && group[end] == group[first];)
+			end++;
+		if (end - first < 2)
+			continue;
+		within += variance(reward + first, NULL, end - first) / (double)(end - first - 1);
+		s.groups++;
+		s.mixed += !are_equal(reward + first, end - first);
+	}
+	if (s.groups && !are_equal(reward, n))
+		s.within = within / (double)s.groups / (variance(reward, NULL, n) / (double)(n - 1));
+	return s;
+}
+
 /* ---- losses */
 
 void ww_rl_weights(const struct ww_rl_set *s, enum ww_rl_mean mean, float *weight)
@@ -135,23 +174,7 @@ double ww_rl_value_loss(const float *weight, const float *target, const float *v
 	return loss;
 }
 
-/* Of x - y, or of x where y is NULL; times n. */
-static double variance(const float *x, const float *y, int64_t n)
-{
-	double mean = 0, sum = 0;
-	for (int64_t i = 0; i < n; i++)
-		mean += ((double)x[i] - (y ? (double)y[i] : 0)) / (double)n;
-	for (int64_t i = 0; i < n; i++) {
-		double d = (double)x[i] - (y ? (double)y[i] : 0) - mean;
-		sum += d * d;
-	}
-	return sum;
-}
-
 double ww_rl_explained(const float *x, const float *y, int64_t n)
 {
-	int64_t same = 0;
-	while (same < n && x[same] == x[0])
-		same++;
-	return same < n ? 1 - variance(x, y, n) / variance(x, NULL, n) : NAN;
+	return are_equal(x, n) ? NAN : 1 - variance(x, y, n) / variance(x, NULL, n);
 }

@@ -37,6 +37,15 @@ enum ww_rl_group { WW_RL_GRPO, WW_RL_RLOO };
 void ww_rl_group_advantages(
 	const struct ww_rl_set *s, enum ww_rl_group kind, const int64_t *group, const float *reward, float *advantage);
 
+/* What a group's samples differ by.  A baseline of the group sees nothing else: groups of one reward teach nothing, and
+ * a policy whose rewards differ by task alone learns only which tasks are hard. */
+struct ww_rl_spread {
+	int64_t groups, mixed; /* of two episodes or more; of those, with different rewards */
+	double within;         /* part of the rewards' variance that lies within groups; NaN where all are equal */
+};
+/* reward, group (n): as above. */
+struct ww_rl_spread ww_rl_spread_of(const int64_t *group, const float *reward, int64_t n);
+
 /* ---- losses */
 
 /* What a token weighs; the weights of a step add up to 1.  EPISODE: mean over an episode's own tokens, then over the

@@ -228,6 +228,8 @@ static enum ww_rc run(struct step *s, const int64_t *group, struct ww_err *err)
 {
 	struct ww_rl_set set = { s->starts, s->n };
 	int64_t each = s->o->minibatch ? s->o->minibatch : s->n;
+	if (group)
+		s->out->spread = ww_rl_spread_of(group, s->reward, s->n);
 	WW_CHECK(prepare(s, group, err));
 	for (int64_t epoch = 0; epoch < s->o->epochs; epoch++)
 		for (int64_t first = 0; first < s->n; first += each)
@@ -246,7 +248,9 @@ enum ww_rc ww_rl_step(const struct ww_rl_step_opts *o, struct ww_learner *policy
 	float *room = NULL,
 		  **parts[] = { &s.recorded, &s.old, &s.reference, &s.value, &s.advantage, &s.target, &s.weight, &s.entropy };
 	enum ww_rc rc;
-	*out = (struct ww_rl_step_result){ .explained = NAN, .explained_middle = NAN, .norm = NAN, .critic_norm = NAN };
+	*out = (struct ww_rl_step_result){
+		.explained = NAN, .explained_middle = NAN, .norm = NAN, .critic_norm = NAN, .spread = { .within = NAN }
+	};
 	WW_BUG((o->advantage == WW_RL_BY_CRITIC) != !!critic || (!policy && !critic) || (o->clip.kl > 0 && !o->reference));
 	for (int64_t e = 0; e < n; e++)
 		own += t[e].own_n;

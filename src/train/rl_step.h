@@ -34,10 +34,11 @@ struct ww_rl_step_result {
 	double explained_middle;    /* the same at each episode's middle own token */
 	float norm, critic_norm;    /* of the last gradients, before clipping; NaN: not finite, nothing was updated */
 	struct ww_rl_ratios ratios; /* of all epochs */
+	struct ww_rl_spread spread; /* of the rewards */
 };
 
-/* group (n): as ww_rl_group_advantages(), NULL with a critic.  critic: NULL without.  Trajectories longer than a
- * learner's max_tokens are WW_ERR_LIMIT. */
+/* group (n): as ww_rl_group_advantages(); with a critic it may be NULL, and nothing is said of the spread.  critic:
+ * NULL without.  Trajectories longer than a learner's max_tokens are WW_ERR_LIMIT. */
 enum ww_rc ww_rl_step(const struct ww_rl_step_opts *o, struct ww_learner *policy, struct ww_learner *critic,
 	const struct ww_trajectory *t, const int64_t *group, int64_t n, struct ww_rl_step_result *out,
 	struct ww_err *err) WW_MUST_CHECK;

@@ -201,7 +201,7 @@ static void a_step_says_what_it_did(void **state)
 	static const char *const members[] = { "reward", "entropy", "explained", "norm", "critic_norm", "pass",
 		"faster_eager", "faster_compile", "cut_share", "invalid_share", "turns", "verdicts", "generating_seconds",
 		"learning_seconds", "judging_seconds", "idle_seconds", "busy_share", "verdicts_per_second", "tokens_per_second",
-		"log_ratio_mean" };
+		"log_ratio_mean", "mixed_share", "within" };
 	json_t *v = log_line(run_of("one"), 2);
 	int64_t calls = 0, after = 0;
 	const char *key;
@@ -213,6 +213,7 @@ static void a_step_says_what_it_did(void **state)
 	assert_true(ww_json_num(v, "ratio_min", 0) == 1 && ww_json_num(v, "ratio_max", 0) == 1);
 	assert_int_equal(ww_json_int(v, "age", -1), 0);
 	assert_int_equal(ww_json_int(v, "episodes", 0), 4);
+	assert_int_equal(ww_json_int(v, "groups", 0), 2);
 	json_object_foreach(json_object_get(v, "tools"), key, n)
 		calls += json_integer_value(n);
 	json_object_foreach(json_object_get(v, "after_failed"), key, n)
@@ -220,6 +221,27 @@ static void a_step_says_what_it_did(void **state)
 	assert_true(calls > 0 && calls == ww_json_int(v, "calls", 0));
 	assert_int_equal(after, ww_json_int(v, "failed_verdicts", -1));
 	json_decref(v);
+}
+
+/* A learner whose GPU does not judge is one more device whose time is to be spent. */
+static void the_learners_own_device_counts(void **state)
+{
+	const int apart[] = { 0, 1 };
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		const char *run = run_of(i ? "apart" : "together");
+		struct toy t = { .workers = 1, .devices = 3, .apart = apart[i] };
+		struct ww_recipe o = toy_recipe(run);
+		o.steps = 1;
+		must(&o, &t);
+		json_auto_t *v = log_line(run, 1);
+		double seconds = 0;
+		static const char *const parts[] = { "generating_seconds", "learning_seconds", "judging_seconds",
+			"idle_seconds" };
+		for (size_t k = 0; k < WW_ARRAY_LEN(parts); k++)
+			seconds += ww_json_num(v, parts[k], 0);
+		assert_float_equal(seconds, (3 + apart[i]) * ww_json_num(v, "seconds", 0), 1e-6);
+	}
 }
 
 static void the_report_draws_it(void **state)
@@ -489,8 +511,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(answers_of_another_run_are_refused), cmocka_unit_test(killed_and_resumed_to_the_same_bits),
 		cmocka_unit_test(a_judge_that_fails_costs_nothing), cmocka_unit_test(twenty_steps_repeat_from_recorded_answers),
 		cmocka_unit_test(killed_at_twenty_moments), cmocka_unit_test(a_curriculum_goes_on_to_the_same_bits),
-		cmocka_unit_test(a_step_says_what_it_did), cmocka_unit_test(the_report_draws_it),
-		cmocka_unit_test(the_report_puts_ablations_beside_the_published_table),
+		cmocka_unit_test(a_step_says_what_it_did), cmocka_unit_test(the_learners_own_device_counts),
+		cmocka_unit_test(the_report_draws_it), cmocka_unit_test(the_report_puts_ablations_beside_the_published_table),
 		cmocka_unit_test(time_is_told_by_activity), cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped),
 		cmocka_unit_test(every_option_takes_a_step), cmocka_unit_test(raw_speedups_are_learnt_from),
 		cmocka_unit_test(kl_holds_the_policy_near_its_reference), cmocka_unit_test(the_reward_is_on_the_last_own_token),

@@ -119,7 +119,7 @@ static void fits_its_prediction(const struct ww_train_result *r)
 static enum ww_rc train(const struct ww_recipe *o, int *opened, struct ww_err *err)
 {
 	struct ww_train_hooks hooks = { &interrupted, quiet, note_stage, no_step, NULL };
-	struct ww_rl_judges judges = { opened, WW_TARGET_CPU, WW_RULE_STRICT, 1, 0, each, NULL };
+	struct ww_rl_judges judges = { opened, WW_TARGET_CPU, WW_RULE_STRICT, 1, 0, 0, each, NULL };
 	struct ww_train_result result;
 	json_t *values = json_pack("{s:s, s:I}", "stage", o->stage, "steps", (json_int_t)o->steps);
 	*stages = 0;

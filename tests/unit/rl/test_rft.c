@@ -111,7 +111,7 @@ static void keep_line(void *ctx, const char *line)
 static enum ww_rc train(const struct ww_recipe *o, struct toy *t, struct ww_err *err)
 {
 	struct ww_train_hooks hooks = { &interrupted, keep_line, note_stage, no_step, NULL };
-	struct ww_rl_judges judges = { t, WW_TARGET_CPU, WW_RULE_STRICT, 3, 0, toy_each, toy_policy };
+	struct ww_rl_judges judges = { t, WW_TARGET_CPU, WW_RULE_STRICT, 3, 0, 0, toy_each, toy_policy };
 	struct ww_train_result result;
 	json_t *values = json_pack("{s:s}", "stage", "rft");
 	n_said = 0;

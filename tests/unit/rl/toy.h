@@ -26,6 +26,7 @@ static volatile int interrupted;
 
 struct toy {
 	int workers;          /* tasks at a time */
+	int devices, apart;   /* as in struct ww_rl_judges */
 	int tasks, judged;    /* opened; verdicts */
 	int most_pause_us;    /* before each verdict and each reply, drawn anew */
 	int fails_at;         /* this verdict is none: the judge's machine fails; 0: never */
@@ -303,7 +304,7 @@ static inline struct ww_recipe toy_recipe(const char *output)
 static inline enum ww_rc toy_train(const struct ww_recipe *o, struct toy *t, struct ww_err *err)
 {
 	struct ww_train_hooks hooks = { &interrupted, hear, note_stage, no_step, NULL };
-	struct ww_rl_judges judges = { t, WW_TARGET_CPU, WW_RULE_STRICT, 3, 0, toy_each, toy_policy };
+	struct ww_rl_judges judges = { t, WW_TARGET_CPU, WW_RULE_STRICT, 3, t->devices, t->apart, toy_each, toy_policy };
 	struct ww_train_result result;
 	json_t *values = json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:s?}", "stage", o->stage, "steps", (json_int_t)o->steps,
 		"turns", (json_int_t)o->turns, "reward", o->reward, "advantage", o->advantage, "model", o->model, "critic",
