@@ -6,6 +6,8 @@
  * compiled and checked by the judge's compiler.  All steps are those of a verdict, for a fixed device (an H200's
  * numbers; two cores with 256-bit vectors), so that neither a GPU nor the task's memory is needed.
  *
+ * A line with a "solution", {"kernels", "plan"}, has this one built and compiled in place of the planner's.
+ *
  * Out, one object a line: {"file", "status", "why", "missing", "kernels", "scratch_bytes", "seconds"}, and with
  * "solutions" the text, {"kernels", "plan"}, as `judge --batch` takes it; with "conversations" the first two messages
  * of the compact prompt and the answer: {"single", "agent", "task", "answer"}, of three turns where it has tools.
@@ -63,8 +65,8 @@ static json_t *device_json(const struct ww_device *d)
 }
 
 /* Build and compile a solution; returns NULL, or the step that failed, with the reason in `why`. */
-static const char *make(
-	struct tools *t, const json_t *graph, const struct pl_result *r, struct ww_str *why, json_int_t *scratch)
+static const char *make(struct tools *t, const json_t *graph, const char *kernels, const char *plan, struct ww_str *why,
+	json_int_t *scratch)
 {
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_ref_shapes s = { 0 };
@@ -79,17 +81,17 @@ static const char *make(
 	WW_TRY(ww_ref_shapes(graph, &s, &err));
 	struct ww_facts facts = { s.inputs, s.params, s.outputs, s.n_inputs, s.n_params, s.n_outputs, s.scalars,
 		s.n_scalars, t->device };
-	WW_TRY(ww_builder_build(t->builder, r->plan_text, strlen(r->plan_text), &facts, &image, why, &built, &err));
+	WW_TRY(ww_builder_build(t->builder, plan, strlen(plan), &facts, &image, why, &built, &err));
 	if (built != WW_BUILD_OK)
 		goto out;
 	for (uint32_t i = (uint32_t)(s.n_inputs + s.n_params + s.n_outputs); i < image->n_buffers; i++)
 		*scratch += (json_int_t)ww_image_buffers(image)[i].bytes;
 	failed = "compile";
-	WW_TRY(ww_compiler_compile(t->compiler, r->device_text, strlen(r->device_text), image, &out, &compiled, &err));
+	WW_TRY(ww_compiler_compile(t->compiler, kernels, strlen(kernels), image, &out, &compiled, &err));
 	if (compiled == WW_COMPILE_OK)
 		failed = NULL;
 	else
-		ww_str_addf(why, "%s: %.600s", ww_compile_result_text(compiled), out.log);
+		ww_str_addf(why, "%s: %.3000s", ww_compile_result_text(compiled), out.log);
 out:
 	if (rc != WW_OK)
 		ww_str_adds(why, err.msg);
@@ -135,7 +137,7 @@ static json_t *conversation(const struct tools *t, const json_t *graph, const st
 
 static void answer(struct tools *t, const json_t *line)
 {
-	const json_t *graph = json_object_get(line, "graph");
+	const json_t *graph = json_object_get(line, "graph"), *given = json_object_get(line, "solution");
 	struct ww_str why = WW_STR_INIT(1 << 16);
 	json_t *d = device_json(&t->device), *a;
 	const char *status = "no graph";
@@ -145,14 +147,17 @@ static void answer(struct tools *t, const json_t *line)
 
 	if (!graph) {
 		ww_str_adds(&why, ww_json_str(line, "error", "no graph"));
+	} else if (given) {
+		status = make(t, graph, ww_json_str(given, "kernels", ""), ww_json_str(given, "plan", ""), &why, &scratch);
 	} else {
 		ww_pl_build(graph, d, t->target, NULL, 0, NULL, &r);
 		status = "not covered";
 		if (!r.ok)
 			ww_str_adds(&why, r.why);
-		else if (!(status = make(t, graph, &r, &why, &scratch)))
-			status = "ok";
+		else
+			status = make(t, graph, r.device_text, r.plan_text, &why, &scratch);
 	}
+	status = status ? status : "ok";
 	a = json_pack("{s:s, s:s, s:s, s:o, s:i, s:I, s:f}", "file", ww_json_str(line, "file", ""), "status", status, "why",
 		strcmp(status, "ok") ? why.p : "", "missing", missing_of(graph), "kernels", r.n_kern, "scratch_bytes", scratch,
 		"seconds", ww_seconds_since(start));
