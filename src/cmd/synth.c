@@ -54,6 +54,9 @@ static const struct ww_opt opts[] = {
 	{ "forms", 0, WW_OPT_STR, offsetof(struct ww_synth_values, forms), "A:B:C:D", NULL, 0, 0,
 		"teach, loop agent: shares of conversations of a single turn, verified, verified and made "
 		"faster, verified and mended; the rest submits without verifying" },
+	{ "mistakes", 0, WW_OPT_STR, offsetof(struct ww_synth_values, mistakes), "FILE", NULL, 0, 0,
+		"teach, with --forms: answers of a policy, lines of task_id and text; those that do not build are the mistakes of "
+		"their tasks' mended conversations" },
 	{ "sample", 0, WW_OPT_INT, offsetof(struct ww_synth_values, sample), "N", "20", 0, 1e9,
 		"audit: rows that are run, to find degenerate and random ones; 0: none" },
 	{ "seed", 0, WW_OPT_INT, offsetof(struct ww_synth_values, seed), "N", "0", 0, 9e15,
@@ -88,8 +91,8 @@ static const struct {
 	{ "no-transformers", "crawl" }, { "index", "compose" }, { "sample", "audit" },
 	{ "seed", "run compose audit teach" }, { "rows", "audit" }, { "max-seconds", "audit show teach" },
 	{ "target", "run compose audit teach" }, { "facts", "teach" }, { "loop", "teach" }, { "turns", "teach" },
-	{ "longest", "teach" }, { "solutions", "teach" }, { "forms", "teach" }, { "threads", "run" },
-	{ "device", "run audit" }, { "devices", "run" } };
+	{ "longest", "teach" }, { "solutions", "teach" }, { "forms", "teach" }, { "mistakes", "teach" },
+	{ "threads", "run" }, { "device", "run audit" }, { "devices", "run" } };
 
 /* Every option that was given has an effect. */
 static enum ww_rc check_options(const struct ww_cmd *cmd, char **given, const char *subcommand, struct ww_err *err)

@@ -17,7 +17,7 @@ struct ww_synth_values {
 	double stop_after_s;
 	int each, no_transformers, parquet;
 	/* teach */
-	const char *facts, *loop, *forms;
+	const char *facts, *loop, *forms, *mistakes;
 	int64_t longest, turns, solutions;
 };
 

@@ -45,6 +45,7 @@ static enum ww_rc corpus_opts(
 		.against = v->against,
 		.prompt = { ww_target_of(v->judging.target), !strcmp(v->loop, "agent") ? WW_LOOP_AGENT : WW_LOOP_SINGLE,
 			WW_RULE_STRICT, 1u << WW_BASE_EAGER | 1u << WW_BASE_COMPILE, (int)v->turns },
+		.mistakes = v->mistakes,
 		.longest = v->longest,
 		.solutions = (int)v->solutions,
 		.seed = (uint64_t)v->seed,
@@ -55,6 +56,8 @@ static enum ww_rc corpus_opts(
 	WW_CHECK(ww_teach_forms_read(v->forms, v->turns, &o->forms, err));
 	if (v->forms && o->prompt.loop != WW_LOOP_AGENT)
 		return ww_err_set(err, WW_ERR_USAGE, "--forms are of the loop with tools; add --loop agent");
+	if (v->mistakes && o->forms.mended <= 0)
+		return ww_err_set(err, WW_ERR_USAGE, "--mistakes are of mended conversations; give them a share by --forms");
 	WW_CHECK(read_facts(v->facts, v->judging.target, device, err));
 	o->device = *device;
 	return WW_OK;

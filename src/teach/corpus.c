@@ -27,6 +27,7 @@ enum { MAX_JOBS = 256, LINE_MAX_BYTES = 32 << 20 };
 struct corpus {
 	const struct ww_corpus_opts *o;
 	struct ww_teacher teacher;
+	json_t *answers; /* task id -> texts of a policy; read only while threads run */
 	struct ww_held_out *held;
 	struct ww_store *store;
 	struct ww_set *set;
@@ -99,6 +100,14 @@ static enum ww_rc add_line(struct dialogue *d, json_t *messages, enum ww_target 
 	return WW_OK;
 }
 
+/* A policy's answer about a task: of several each in turn.  NULL: there is none. */
+static const char *own_answer(const struct corpus *c, const char *id, int i)
+{
+	const json_t *texts = json_object_get(c->answers, id);
+	size_t n = json_array_size(texts);
+	return n ? json_string_value(json_array_get(texts, (size_t)i % n)) : NULL;
+}
+
 static enum ww_rc conversations(
 	const struct corpus *c, const json_t *device, struct dialogue *d, enum ww_corpus_row *outcome, struct ww_err *err)
 {
@@ -111,7 +120,8 @@ static enum ww_rc conversations(
 	WW_CHECK(take_facts(d, device, target, err));
 	for (int i = 0; i < d->solutions.n; i++) {
 		json_auto_t *messages = NULL;
-		WW_CHECK(ww_teach_messages(&c->teacher, d->user, &d->facts, &d->solutions, i, &d->rng, &messages, err));
+		WW_CHECK(ww_teach_messages(
+			&c->teacher, d->user, &d->facts, &d->solutions, i, own_answer(c, d->task->id, i), &d->rng, &messages, err));
 		if (messages)
 			WW_CHECK(add_line(d, messages, target, err));
 	}
@@ -282,6 +292,34 @@ static enum ww_rc open_held_out(struct corpus *c, struct ww_err *err)
 	return ww_held_out_open(&c->held, list, c->o->interrupted, err);
 }
 
+static enum ww_rc add_answer(struct corpus *c, const char *line, size_t n, struct ww_err *err)
+{
+	json_auto_t *v = NULL;
+	WW_CHECK(ww_json_parse(line, n, c->o->mistakes, &v, err));
+	const char *id = ww_json_str(v, "task_id", NULL), *text = ww_json_str(v, "text", NULL);
+	if (!id || !text)
+		return ww_err_set(err, WW_ERR_USAGE, "%s: a line has task_id and text; one has not", c->o->mistakes);
+	if (!json_object_get(c->answers, id))
+		json_object_set_new(c->answers, id, json_array());
+	return json_array_append_new(json_object_get(c->answers, id), json_string(text)) ? ww_nomem(err) : WW_OK;
+}
+
+static enum ww_rc read_answers(struct corpus *c, struct ww_err *err)
+{
+	ww_auto_free char *line = NULL;
+	size_t cap = 0;
+	ssize_t n;
+	enum ww_rc rc = WW_OK;
+	FILE *f = fopen(c->o->mistakes, "re");
+	if (!f)
+		return ww_err_errno(err, WW_ERR_USAGE, "cannot read %s", c->o->mistakes);
+	c->answers = json_object();
+	while (rc == WW_OK && (n = getline(&line, &cap, f)) > 0)
+		rc = add_answer(c, line, (size_t)n, err);
+	fclose(f);
+	return rc;
+}
+
 /* Builder and compiler, where a share of the conversations has mistakes. */
 static enum ww_rc open_tools(struct corpus *c, struct ww_err *err)
 {
@@ -311,6 +349,8 @@ static enum ww_rc write_corpus(struct corpus *c, const char *path, struct ww_err
 	if (asprintf(&part, "%s.part", path) < 0)
 		return ww_nomem(err);
 	WW_CHECK(open_tools(c, err));
+	if (c->o->mistakes)
+		WW_CHECK(read_answers(c, err));
 	if (c->o->against)
 		WW_CHECK(open_held_out(c, err));
 	WW_CHECK(ww_store_open(&c->store, NULL, err));
@@ -338,6 +378,7 @@ enum ww_rc ww_corpus_write(
 	enum ww_rc rc = write_corpus(&c, path, err);
 	ww_builder_close(c.teacher.tools.builder);
 	ww_compiler_close(c.teacher.tools.compiler);
+	json_decref(c.answers);
 	ww_held_out_free(c.held);
 	ww_store_close(c.store);
 	ww_set_close(c.set);

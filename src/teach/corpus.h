@@ -14,8 +14,10 @@ struct ww_corpus_opts {
 	const json_t *device; /* facts, as `inspect --json` prints them under "device"; borrowed */
 	struct ww_compact prompt;
 	struct ww_teach_forms forms; /* with mended > 0 the judge's builder and compiler are opened */
-	int64_t longest;             /* bytes, as in struct ww_teacher */
-	int solutions;               /* conversations about a task, at most WW_TEACH_SOLUTIONS */
+	const char
+		*mistakes;   /* lines {"task_id", "text"}: answers of a policy, taken as mistakes where they do not build */
+	int64_t longest; /* bytes, as in struct ww_teacher */
+	int solutions;   /* conversations about a task, at most WW_TEACH_SOLUTIONS */
 	uint64_t seed;
 	int jobs;     /* threads, each with a worker; 0: one for each processor */
 	double max_s; /* a task's time for its graph */

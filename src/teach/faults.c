@@ -7,6 +7,7 @@
  * index far outside its buffer (cuda: an illegal address).
  *
  * Each kind is as frequent as the shipped policy made it on held-out tasks (bench/results/nano.md). */
+#include "agent/extract.h"
 #include "agent/tools.h"
 #include "base/mem.h"
 #include "teach/teach.h"
@@ -422,6 +423,46 @@ enum ww_rc ww_teach_fault(const struct ww_teach_tools *tools, const struct ww_fa
 			WW_CHECK(try_kind(&m, k, out, err));
 	}
 	return WW_OK;
+}
+
+static enum ww_rc put_file(void *ctx, const char *name, const char *code, size_t bytes, struct ww_err *err)
+{
+	return ww_solution_add(ctx, name, code, bytes, err);
+}
+
+/* What keeps a plan, or else its kernels, from building; it stays empty where all of it builds. */
+static enum ww_rc own_reason(
+	struct maker *m, const struct ww_solution *s, struct ww_verdict *v, struct ww_str *reason, struct ww_err *err)
+{
+	v->status = WW_STATUS_PLAN_FAILED;
+	WW_CHECK(build(m, s->plan_source, &m->image, reason, err));
+	if (reason->len || !m->tools->compiler)
+		return WW_OK;
+	v->status = WW_STATUS_COMPILE_FAILED;
+	return compile(m, s->device_source, reason, err);
+}
+
+enum ww_rc ww_teach_own_fault(const struct ww_teach_tools *tools, const struct ww_facts *facts, const char *text,
+	struct ww_teach_fault *out, struct ww_err *err)
+{
+	WW_AUTO(maker_release) struct maker m = { .tools = tools, .facts = facts };
+	WW_AUTO(ww_solution_files_release) struct ww_solution_files files;
+	WW_AUTO(ww_verdict_release) struct ww_verdict v;
+	ww_auto_str reason = WW_STR_INIT(1 << 16);
+	int n;
+	*out = (struct ww_teach_fault){ .verify_text = NULL };
+	ww_verdict_init(&v);
+	ww_solution_begin(&files, WW_FORM_PLAN, facts->device.target);
+	WW_CHECK(ww_extract_files(text, WW_FORM_PLAN, facts->device.target, put_file, &files, &n, err));
+	ww_solution_end(&files);
+	if (!files.plan.len || !files.device.len)
+		return WW_OK;
+	WW_CHECK(own_reason(&m, &files.solution, &v, &reason, err));
+	if (!reason.len)
+		return WW_OK;
+	out->wrong = (struct ww_teach_solution){ ww_str_take(&files.plan), ww_str_take(&files.device) };
+	out->verify_text = failed_text(&v, &reason);
+	return out->wrong.plan && out->wrong.device && out->verify_text ? WW_OK : ww_nomem(err);
 }
 
 void ww_teach_fault_release(struct ww_teach_fault *f)

@@ -49,6 +49,10 @@ struct ww_teach_fault {
 enum ww_rc ww_teach_fault(const struct ww_teach_tools *tools, const struct ww_facts *facts,
 	const struct ww_teach_solution *right, struct ww_rng *rng, struct ww_teach_fault *out,
 	struct ww_err *err) WW_MUST_CHECK;
+/* A policy's answer as a mistake: `text` as it was said, with the files as blocks of code.  out->verify_text is NULL
+ * where a file is missing or all of it builds: whether such an answer is right only a device can say. */
+enum ww_rc ww_teach_own_fault(const struct ww_teach_tools *tools, const struct ww_facts *facts, const char *text,
+	struct ww_teach_fault *out, struct ww_err *err) WW_MUST_CHECK;
 void ww_teach_fault_release(struct ww_teach_fault *f);
 
 /* ---- Conversations ----------------------------------------------------------------------------------------------- */
@@ -74,7 +78,8 @@ struct ww_teacher {
 	int64_t longest; /* most bytes of a conversation; twice as many where it has several solutions; 0: no limit */
 };
 /* A conversation that ends with solution `which`, as an array of chat messages (a new reference).  rng draws its form;
- * where that is too long the form `checked` is tried.  *messages is NULL where that is too long, too. */
+ * where that is too long the form `checked` is tried.  *messages is NULL where that is too long, too.  own: a policy's
+ * answer about the task, which takes the place of a first mistake where it does not build; NULL: none. */
 enum ww_rc ww_teach_messages(const struct ww_teacher *t, const char *user, const struct ww_facts *facts,
-	const struct ww_teach_solutions *s, int which, struct ww_rng *rng, json_t **messages,
+	const struct ww_teach_solutions *s, int which, const char *own, struct ww_rng *rng, json_t **messages,
 	struct ww_err *err) WW_MUST_CHECK;

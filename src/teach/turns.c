@@ -187,10 +187,13 @@ static enum ww_rc add_slower(const struct ww_teacher *t, const struct ww_teach_s
 }
 
 static enum ww_rc add_mistake(const struct ww_teacher *t, const struct ww_facts *facts,
-	const struct ww_teach_solution *right, struct ww_rng *rng, json_t *list, struct ww_err *err)
+	const struct ww_teach_solution *right, const char *own, struct ww_rng *rng, json_t *list, struct ww_err *err)
 {
 	WW_AUTO(ww_teach_fault_release) struct ww_teach_fault f = { .verify_text = NULL };
-	WW_CHECK(ww_teach_fault(&t->tools, facts, right, rng, &f, err));
+	if (own)
+		WW_CHECK(ww_teach_own_fault(&t->tools, facts, own, &f, err));
+	if (!f.verify_text)
+		WW_CHECK(ww_teach_fault(&t->tools, facts, right, rng, &f, err));
 	if (!f.verify_text)
 		return WW_OK;
 	ww_auto_free char *text = answer_of(t, &f.wrong);
@@ -219,7 +222,8 @@ static enum ww_rc add_end(const struct ww_teacher *t, enum form form, const char
 }
 
 static enum ww_rc in_form(const struct ww_teacher *t, enum form form, const char *user, const struct ww_facts *facts,
-	const struct ww_teach_solutions *s, int which, struct ww_rng *rng, json_t **out, struct ww_err *err)
+	const struct ww_teach_solutions *s, int which, const char *own, struct ww_rng *rng, json_t **out,
+	struct ww_err *err)
 {
 	ww_auto_free char *answer = answer_of(t, &s->s[which]);
 	json_auto_t *list = first_messages(t, form, user);
@@ -230,19 +234,20 @@ static enum ww_rc in_form(const struct ww_teacher *t, enum form form, const char
 	if (form == IMPROVED)
 		WW_CHECK(add_slower(t, s, which, rng, &d, list, err));
 	for (int i = 0; i < (form == MENDED_TWICE ? 2 : form == MENDED); i++)
-		WW_CHECK(add_mistake(t, facts, &s->s[which], rng, list, err));
+		WW_CHECK(add_mistake(t, facts, &s->s[which], i ? NULL : own, rng, list, err));
 	WW_CHECK(add_end(t, form, answer, &d, list, err));
 	*out = fits(t, list) ? json_incref(list) : NULL;
 	return WW_OK;
 }
 
 enum ww_rc ww_teach_messages(const struct ww_teacher *t, const char *user, const struct ww_facts *facts,
-	const struct ww_teach_solutions *s, int which, struct ww_rng *rng, json_t **messages, struct ww_err *err)
+	const struct ww_teach_solutions *s, int which, const char *own, struct ww_rng *rng, json_t **messages,
+	struct ww_err *err)
 {
 	enum form form = draw_form(t, s, rng);
 	*messages = NULL;
-	WW_CHECK(in_form(t, form, user, facts, s, which, rng, messages, err));
+	WW_CHECK(in_form(t, form, user, facts, s, which, own, rng, messages, err));
 	if (!*messages && form >= IMPROVED)
-		return in_form(t, CHECKED, user, facts, s, which, rng, messages, err);
+		return in_form(t, CHECKED, user, facts, s, which, NULL, rng, messages, err);
 	return WW_OK;
 }

@@ -169,6 +169,26 @@ ok(code == 2 and "at most 1" in err, "shares of more than all are refused", err)
 code, _, err = run(*some, path("none.jsonl"), "--turns", "2")
 ok(code == 2 and "take 3 turns" in err, "and a mistake without a turn to mend it", err)
 
+# Answers of a policy as mistakes: one that does not build, one that does
+own = answers(taught)[0].replace("ww_plan *p)", "ww_plan *p", 1)
+said = [{"task_id": taught[0]["task_id"], "text": own + "<tool_call>\n{}\n</tool_call>"},
+        {"task_id": taught[1]["task_id"], "text": answers(taught)[1]}]
+mended = [*some[:-1], "0:0:0:1", path("own.jsonl"), "-j", "1", "--seed", "3", "--solutions", "1", "--mistakes",
+          rows("said.jsonl", said)]
+code, _, err = run(*mended)
+one, other = (next(r["messages"] for r in lines("own.jsonl") if r["task_id"] == t["task_id"]) for t in taught)
+ok(code == 0 and one[2]["content"] == own and one[2]["learn"] is False and
+   "plan.c does not compile" in one[3]["content"] and one[4]["content"] == answers(taught)[0],
+   "an answer of a policy that does not build is mended", [err, one])
+ok(other[2]["content"] != answers(taught)[1] and other[2]["learn"] is False,
+   "one that builds may be right: its task gets a mistake that is made up", other)
+put("bad.jsonl", '{"task_id": "x"}\n')
+code, _, err = run(*mended[:-1], path("bad.jsonl"))
+ok(code == 2 and "a line has task_id and text; one has not" in err, "a line without a text is refused", err)
+code, _, err = run(*some[:-2], path("none.jsonl"), "--mistakes", path("said.jsonl"))
+ok(code == 2 and "--mistakes are of mended conversations" in err, "and answers that nothing would take", err)
+
+
 
 # For cuda, without a GPU: a product by the library and by templates, each a plan that builds
 product = TASK.format("(x @ x.t()).relu()").replace("48, 72", "512, 512")
