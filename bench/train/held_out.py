@@ -8,7 +8,11 @@ tasks are opened once for all of their episodes); or a file of lines {"task": T,
 
 A line a run: tasks of which every run has ended an episode, share correct, share faster than torch.compile, mean
 reward, and by how much that is above the first run's, with the paired 95% interval over tasks (normal).  Of several
-episodes of a task the mean counts; an episode without a solution counts as -1."""
+episodes of a task the mean counts; an episode without a solution counts as -1.
+
+Where tasks have several episodes, a second line: in how many of them they earned different rewards, what part of the
+rewards' variance lies within tasks, and how far the best episode of a task lies above the mean: what a policy could
+gain by always doing what it does now and then."""
 import glob
 import json
 import math
@@ -58,6 +62,20 @@ def shown(values, sign=""):
     return f"{mean(values):{sign}.3f} +- {interval(values):.3f}"
 
 
+def variance(values):
+    m = mean(values)
+    return sum((v - m) ** 2 for v in values) / max(len(values) - 1, 1)
+
+
+def spread(tasks):
+    """The second line, of lists of rewards with at least two of a task."""
+    every = [v for t in tasks for v in t]
+    within = mean([variance(t) for t in tasks]) / variance(every) if variance(every) else math.nan
+    return (f"{len(tasks)} tasks of several episodes: rewards differ in {sum(len(set(t)) > 1 for t in tasks)}, "
+            f"{within:.2f} of the variance lies within tasks, the best of a task's episodes is "
+            f"{mean([max(t) - mean(t) for t in tasks]):.3f} above their mean")
+
+
 def main(runs):
     found = [rewards(r) for r in runs]
     ids = sorted(set.intersection(*map(set, found)))
@@ -70,6 +88,8 @@ def main(runs):
         above = [a - b for a, b in zip(got, first)]
         print(f"{run}: {len(ids)} tasks, correct {shown(correct)}, faster than compile {shown(won)}, "
               f"reward {shown(got)}, above the first {shown(above, '+')}")
+        if several := [t for t in r.values() if len(t) > 1]:
+            print(f"    {spread(several)}")
 
 
 if __name__ == "__main__":

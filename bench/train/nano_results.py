@@ -69,12 +69,12 @@ def difference(a, b):
 
 
 def measures(out):
-    found = {n: held_out.rewards(os.path.join(out, n)) for n in ("before", "after")
-             if glob.glob(os.path.join(out, n, "episodes", "step-00000001", "*"))}
-    result = {n: by_task(r) for n, r in found.items() if r}
-    if len(result) == 2:
-        result["rise"] = difference(found["before"], found["after"])
-    return result
+    """Held-out figures of `before`, `after`, `after-2` ..., and how far each lies above `before`."""
+    runs = filter(os.path.isdir, [os.path.join(out, "before"), *sorted(glob.glob(os.path.join(out, "after*")))])
+    found = {os.path.basename(p): r for p in runs if (r := held_out.rewards(p))}
+    rises = {"rise" + n.removeprefix("after"): difference(found["before"], found[n])
+             for n in found if n != "before" and "before" in found}
+    return {**{n: by_task(r) for n, r in found.items()}, **rises}
 
 
 def geomean(values):
@@ -167,11 +167,13 @@ def card(r):
         out += ["", "Held-out tasks, sampled at temperature 1:", "",
                 "| | tasks | episodes | correct | faster than compile | reward |", "|---|---|---|---|---|---|"]
         for n, m in r["measures"].items():
-            if n != "rise":
+            if not n.startswith("rise"):
                 figures = " | ".join(interval(m[k]) for k in ("correct", "faster_compile", "reward"))
                 out.append(f"| {n} | {m['tasks']} | {m['episodes']} | {figures} |")
-        rise = r["measures"].get("rise")
-        out += ["", f"Rise of the reward over {rise['tasks']} tasks, paired: {interval(rise)}"] if rise else []
+        for n, rise in r["measures"].items():
+            if n.startswith("rise") and rise:
+                out += ["", f"Rise of the reward over {rise['tasks']} tasks, {n.replace('rise', 'after')} less before, "
+                            f"paired: {interval(rise)}"]
     if r["evaluations"]:
         out += ["", "Policies on held-out tasks; `all`: tasks that every row has ended, one that is not correct counts "
                 "as 1.0:", "", "| | tasks | correct | faster than compile | geometric mean, correct | `all`: tasks | "

@@ -138,7 +138,7 @@ settings = {
                                          "step-tokens": 4096}},
         "value": {"seconds": 1000, "keys": {"episodes": 8, "epochs": 3, "critic-lr": "1e-3"}},
         "agentic": {"seconds": 2000, "keys": {"episodes": 4, "steps": 2, "lr": "1e-5", "critic-lr": "1e-5"}},
-        "after": measured},
+        "after": measured, "agentic-2": {"seconds": 2000}, "after-2": {"seconds": 2000}},
     "evaluations": [{"name": "planner", "policy": "planner", "loop": "single", "seconds": 2000},
                     {"name": "planner+nano", "policy": "planner+NANO", "loop": "agent", "turns": 2, "seconds": 2000}]}
 asked = copies.put(path("settings.json"), json.dumps(settings))
@@ -154,6 +154,8 @@ def state():
         return {n: s["state"] for n, s in json.load(f)["stages"].items()}
 
 
+code, said = nano("out", asked, "--until", "after-3")
+ok(code == 2 and "--until after-3: no stage of these settings" in said, "a stage that is not there is refused", said)
 code, said = call(60)
 ok(code == 3 and "the same command goes on" in said and state()["corpus"] == "ended",
    "a short call ends between steps", said)
@@ -174,7 +176,8 @@ with open(path("got/results.json"), encoding="utf-8") as f:
     r = json.load(f)
 logs = r["logs"]
 ok(logs["sft"]["steps"] == 110 and logs["sft"]["last"]["loss"] < 0.05 and logs["agentic"]["steps"] == 2 and
-   r["measures"]["rise"]["tasks"] == 2, "results have steps, losses and the rise on held-out tasks", logs)
+   r["measures"]["rise"]["tasks"] == r["measures"]["rise-2"]["tasks"] == 2,
+   "results have steps, losses and the rise on held-out tasks, after each round", logs)
 e = r["evaluations"]
 ok(e["planner"]["correct"] == e["planner+nano"]["correct"] == 1 and e["planner+nano"]["paired"]["tasks"] == 2,
    "and policies side by side", e)
@@ -190,5 +193,18 @@ with tarfile.open(path("policy.tar")) as tar:
     tar.extractall(path("policy"), filter="data")
 said = warpwright("model", "run", path("policy/nano"), "x", "--max-new", "4", "--json")
 ok("{" in said and len(glob.glob(path("got/policy.tar.*"))) > 1, "the pieces of the weights make a policy", said)
+
+# What it says about tasks that it has not seen, as mistakes of a corpus
+alone = {n: corpus[n] for n in ("recipe", "longest", "turns", "solutions")}
+asked = copies.put(path("own.json"), json.dumps({
+    **made, "given": {"policy": path("policy/nano"), "lessons": tasks, "held-out": held}, "stages": {
+        "corpus": {}, "mistakes": {"seconds": 900}},
+    "corpus": {**alone, "mistakes": {"seed": 5, "n": 4}, "forms": "0:0:0:1"}}))
+code, said = nano("own", asked, "--until", "mistakes", "--seconds", "1200")
+there = {n: rows_of(f"own/{n}.jsonl") for n in ("mistakes-asked", "mistakes-said", "corpus")} if code == 0 else {}
+ids = {n: {r["task_id"] for r in rows} for n, rows in there.items()}
+ok(code == 0 and ids["mistakes-said"] <= ids["mistakes-asked"] <= ids["corpus"] and ids["mistakes-asked"] and
+   all(r["messages"][2]["learn"] is False for r in there["corpus"]),
+   "what it says about new tasks is asked for, and a corpus of mistakes made", [said, ids])
 shutil.rmtree(top)
 finish()
