@@ -23,7 +23,6 @@ torch.argsort(x, dim=-1)
 torch.median(x, dim=1)[0]
 torch.cummax(x, 1)[1] + torch.cummin(x, 0)[0]
 torch.logcumsumexp(x, 1)
-torch.cumsum(x, -1) @ y[0]
 x.scatter_add(0, i, y)
 torch.scatter(x, 0, torch.argsort(y, dim=0)[:5], y)
 x.scatter_reduce(0, i, y, "amax")
@@ -96,6 +95,7 @@ torch.cat([v.flatten() for v in written(long)])
 torch.relu(x)[:, 4:4]
 (x[:, :0].sum(1) + 1) * (x[:, :0] @ y[:, :0].t())
 F.conv2d(image[:0], self.w[:6, :6, None, None]).softmax(1)
+torch.cumsum(x, -1) @ y[0]
 """.split("\n")[1:-1]
 TASK = """import torch
 import torch.nn as nn

@@ -109,8 +109,20 @@ static int is_along(const struct anchor *sp, int which)
 	return ix_is(sp->in[which].stride[sp->gemm.n_batch + 1 - which], 1);
 }
 
+/* Is one matrix the operand of all batches, or of some?  A tensor map has no stride of 0. */
+static int is_repeated(const struct anchor *sp, int which)
+{
+	for (int d = 0; d < sp->gemm.n_batch; d++)
+		if (ix_is(sp->in[which].stride[d], 0) && !ix_is(sp->out->size[d], 1))
+			return 1;
+	return 0;
+}
+
 /* Does gemm16 read the operand as it is, not a copy along k with aligned rows? */
-static int is_read(const struct anchor *sp, int which) { return is_along(sp, which) && is_aligned(sp, which); }
+static int is_read(const struct anchor *sp, int which)
+{
+	return is_along(sp, which) && is_aligned(sp, which) && !is_repeated(sp, which);
+}
 
 /* Are both operands contiguous along k or across it, so that gemm16 reads them or copies of them? */
 static int fits_gemm16(const struct anchor *sp)

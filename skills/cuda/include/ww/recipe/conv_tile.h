@@ -110,7 +110,8 @@ static struct ww_conv_thread ww_conv_thread(const struct ww_conv_columns *c, int
 
 /* Microseconds of conv_direct's loads and multiply-adds: `planes` columns of taps for each pixel (its channels, depth
  * and width), of elements that are so many bytes and `apart` from thread to thread.  A multiprocessor loads 32 elements
- * a clock, which weights, the same for all threads, take too, and does 128 operations; 65% of that were measured. */
+ * a clock, which weights, the same for all threads, take too, and does 128 operations.  Of that 65% were measured of
+ * depthwise convolutions and 15 to 60% of others (H200); with 45% nine choices of ten are those that were measured. */
 static double ww_conv_direct_us(
 	const struct ww_conv_columns *c, struct ww_conv_thread t, double planes, int bytes, int apart, int sms)
 {
@@ -124,7 +125,7 @@ static double ww_conv_direct_us(
 	loads = weights + rows * (lines < 8 ? lines : 8);
 	operations = (weights * t.pt + (weights + rows) * (bytes < 4 ? 2 : 1)) / 4;
 	return (double)ww_conv_threads(c, t) * planes * (loads > operations ? loads : operations) /
-		(0.65 * 32 * 1755 * sms);
+		((c->kg == 1 ? 0.65 : 0.45) * 32 * 1755 * sms);
 }
 
 #endif
