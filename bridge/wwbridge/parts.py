@@ -257,20 +257,20 @@ class Limits:
         self.own_unusual = torch.zeros(len(self.layout.kinds) + 1, dtype=torch.float64, device=own2.device)
 
     def usual2(self, error2):
-        """The usual error of each part, from those of its kind and size, squared; NaN where it is the only one."""
-        return self._usual2(error2, *self.layout.counts(error2.device), alone=math.nan)
+        """The usual error of each part, from those of all, squared."""
+        return self._usual2(error2, *self.layout.counts(error2.device))
 
-    def _usual2(self, error2, n, kind, alone=1.0):
+    def _usual2(self, error2, n, kind):
         """PyTorch's usual error in parts of this kind with elements of about the same size, within a factor of two: its
         error in one part may be small by luck.  The mean square is the square of the mean of roots, so that one badly
-        conditioned part does not raise the limit of the others.  alone: factor where there is one part."""
+        conditioned part does not raise the limit of the others."""
         scale = torch.frexp(self.size2 / n)[1].long().clamp(-SCALES, SCALES) // 2 + SCALES
         key = kind * 2 * SCALES + scale
         bins = int(2 * SCALES * (len(self.layout.kinds) + 1))
         root = (error2 / n).sqrt().sqrt()
         ones = torch.zeros(bins, dtype=torch.float64, device=n.device).index_add_(0, key, torch.ones_like(root))
         all_ = torch.zeros_like(ones).index_add_(0, key, root)
-        return (all_[key] / ones[key]) ** 4 * n * torch.where(ones[key] > 1, 1.0, alone)
+        return (all_[key] / ones[key]) ** 4 * n
 
     def learn(self, error2, size2, moved2, unit):
         """Take in a neighbour of the draw: PyTorch's error there, the size of the parts, how far the exact result has

@@ -17,9 +17,8 @@ inputs do to the exact result.  That error is the root mean square of those that
 times 4.0 if a single element makes it and 1.3 if 64 do; their variance shows how many (after 17 normal errors the
 next one exceeds 16 times their root mean square once in 10^11).  A part far beyond its limit after SOON neighbours is
 wrong without further ones.  Few parts that are wrong may be near ties all the same (ties.py); runs for these cost less
-than neighbours, so some are made behind the first SOON, and the other neighbours are looked at where most of these
-parts are near ties.  Where many parts come near their limits, the limits tell nothing of each: then their number is
-compared with that in PyTorch's own runs (Limits.crowd2).
+than neighbours, so some are made behind the first SOON.  Where many parts come near their limits, the limits tell
+nothing of each: then their number is compared with that in PyTorch's own runs (Limits.crowd2).
 
 Neighbours decide on the whole of an output, too, unless its error is far beyond the limit.  Of two equally exact
 programs one has more than four times the error of the other, in a single number, in 15% of all draws; the result of a
@@ -212,7 +211,6 @@ class References:
             last = n == NEIGHBOURS or row["excess"] > (BEYOND if row["part"] else FURTHER)
             if not row["pass"]:
                 row = self._near_ties(i, found, row, wide, n, ties.RUNS if last else ties.AHEAD)
-                last = last and not self._undecided(i, found, row, n)
             if row["pass"]:
                 row, last = self._crowded(i, found, row, wide), n == NEIGHBOURS
             if row["pass"] or last:
@@ -247,16 +245,6 @@ class References:
             run = self.otherwise[done]
             near.learn(run and run[i])
 
-    def _undecided(self, i, found, row, n):
-        """May the other neighbours change that parts of output i are beyond its limits after n of them?  Where a
-        rounding decides, errors may be of any size."""
-        near = self.near.get((i, n))
-        if n == NEIGHBOURS or not row["part"] or near is None or near.none():
-            return False
-        with self.task.lightly():
-            error2 = squares(found, self.exact[i])
-            return near.point(found, self.exact[i], error2, error2 > near.limit2)
-
     def _crowded(self, i, found, row, own):
         """`row`, of an output that is right by its limits after neighbours; where too many of its parts come near
         these, the row of the worst of them."""
@@ -284,7 +272,7 @@ class References:
         """A run of the task's own program with other roundings: for each output a ties.Run (None: it has no parts);
         None if the run fails."""
         with Neighbour(self.task, k, ties.move):
-            out = self._if_taken(lambda: default_run(self.task, ties.Jitter(generator(self.task, k), k % 2 == 1)))
+            out = self._if_taken(lambda: default_run(self.task, ties.Jitter(generator(self.task, k))))
         with self.task.lightly():
             return out and [ties.Run(o, e, squares(o, e)) if p else None
                             for o, e, p in zip(out, self.exact, self.limits)]

@@ -7,13 +7,10 @@ parts without one, and of thousands of rows an honest solution falls on the othe
 
 So before a part fails, the task's own program runs with other roundings: in Jitter each result of an operator that
 rounds is up to one unit in the last place off, of fp32 84 units, which is rule strict's floor; so are inputs and
-parameters.  In every second run results are those of fp64, rounded once, and one in four is moved: PyTorch's own may be
-many units off (a cumsum in bfloat16), and a solution that is less so has near ties elsewhere.  A part is a near tie if
-in one of these runs
+parameters.  A part is a near tie if in one of these runs
 
     its error is beyond its limit, too, and more than twice what is usual, in that run, in parts of its kind and size
-    (whose errors grow alike, by 3.3 times PyTorch's, where there are no near ties); where it is the only one, more than
-    ten times its limit; and
+    (whose errors grow alike, by 3.3 times PyTorch's, where there are no near ties), and
     its error is as large as the solution's, within a factor of the root of two, and
     the solution's values lie on the way from the reference to those of one or two of these runs.
 
@@ -30,27 +27,22 @@ largest of 17 counts in one of 18 draws; and a wrong row would pass wherever PyT
 the inputs alone (a tie of rounded gates is wider than any move of inputs that leaves other parts as they are).
 """
 
-import contextlib
 import math
 import time
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
-from .promoted import cast
 from .tensors import span
 
 UNITS = {torch.float32: 84, torch.float64: 84}  # 1e-5 in fp32; else one
 BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 SHARE, MOST = 0.01, 4096  # of the parts, as of whole numbers that are undecided; in all, since each takes time
-ONE_IN = 4  # so many elements is moved where results are rounded once
 RUNS, FIRST = 32, 8  # runs, and those after which a task without any near tie has none
 SECONDS = 60  # of a processor, after which no further run is begun for a comparison: what others use does not count
 WAIT_S = 150  # the same by the clock: the judge waits 300 s for a comparison
 AHEAD = 16  # runs before the more costly neighbours behind the first few
 USUAL2 = 4  # square of how much larger than usual an error is in a near tie
-ALONE2 = 100  # square of times its limit that an error is of the only part of its kind and size
 SIZE2 = 2  # square of how much larger than in these runs an error may be
 ASIDE2 = 0.25  # share of an error, squared, that may point elsewhere than in these runs
 SPARSE, LARGE = 16, 1 << 25  # of so many elements a run remembers one; of larger outputs none
@@ -76,31 +68,28 @@ ROUNDS = frozenset("""
 """.split())
 
 
-def move(t, generator, one_in=1):
-    """Move the elements of t, or one in so many of them, by a random number of units in the last place, at most UNITS,
-    to both sides; not whole numbers, while others can be told from them."""
+def move(t, generator):
+    """Move the elements of t by a random number of units in the last place, at most UNITS, to both sides; not whole
+    numbers, while others can be told from them."""
     flat = span(t)
     for piece in flat.split(PIECE) if not t.is_cuda and flat.numel() == t.numel() else (t,):
-        move_piece(piece, generator, one_in)
+        move_piece(piece, generator)
 
 
-def move_piece(t, generator, one_in):
+def move_piece(t, generator):
     info, n = torch.finfo(t.dtype), UNITS.get(t.dtype, 1)
     size = t.abs()
     free = ((t != t.round()) | (size >= 1 / info.eps)) & (size >= info.tiny) & (size <= info.max / 2)
-    if one_in > 1:
-        free &= torch.randint(0, one_in, t.shape, generator=generator, device=t.device, dtype=torch.int8) == 0
     by = torch.randint(-n, n + 1, t.shape, generator=generator, device=t.device, dtype=torch.int8)
     t.view(BITS[t.dtype.itemsize]).add_(by.mul_(free))
 
 
 class Jitter(TorchDispatchMode):
-    """Dispatch mode: each result of an operator that rounds is moved.  exact: it is computed in fp64 and rounded once,
-    where there is such a kernel."""
+    """Dispatch mode: each result of an operator that rounds is moved."""
 
-    def __init__(self, generator, exact=False):
+    def __init__(self, generator):
         super().__init__()
-        self.generator, self.exact = generator, exact
+        self.generator = generator
 
     @classmethod
     def _should_skip_dynamo(cls):
@@ -110,22 +99,12 @@ class Jitter(TorchDispatchMode):
         return (isinstance(t, torch.Tensor) and t.dtype.is_floating_point and t.dtype.itemsize > 1
                 and t.layout == torch.strided and t.device.type == self.generator.device.type)
 
-    def rounded_once(self, func, args, kwargs, out):
-        """Give `out`, what func() returned, the values of fp64."""
-        args, kwargs = tree_map(lambda x: cast(x, torch.float64), (args, kwargs))
-        with contextlib.suppress(RuntimeError):  # NotImplementedError, too little memory
-            for t, e in zip(tree_leaves(out), tree_leaves(func(*args, **kwargs))):
-                if self.movable(t):
-                    t.copy_(e)
-
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out, schema = func(*args, **(kwargs or {})), getattr(func, "_schema", None)
-        if schema and schema.name.partition("::")[2].rstrip("_") in ROUNDS:
-            if self.exact and not schema.is_mutable:
-                self.rounded_once(func, args, kwargs or {}, out)
-            for t in tree_leaves(out):
+        out = func(*args, **(kwargs or {}))
+        if getattr(func, "_schema", None) and func._schema.name.partition("::")[2].rstrip("_") in ROUNDS:
+            for t in out if isinstance(out, (tuple, list)) else (out,):
                 if self.movable(t):
-                    move(t, self.generator, ONE_IN if self.exact else 1)
+                    move(t, self.generator)
         return out
 
 
@@ -210,23 +189,12 @@ class Ties:
         """run: one with other roundings, or None where it failed."""
         self.runs.append(run)
         if run is not None:
-            usual2 = self.limits.usual2(run.error2)
-            least2 = torch.where(usual2.isnan(), ALONE2 * self.limit2, USUAL2 * usual2)
-            tie = (run.error2 > self.limit2) & (run.error2 > least2)
+            tie = (run.error2 > self.limit2) & (run.error2 > USUAL2 * self.limits.usual2(run.error2))
             self.near2 = torch.maximum(self.near2, torch.where(tie, run.error2, 0.0))
             self.most = max(self.most, int(tie.sum()))
 
     def none(self):
         return len(self.runs) >= FIRST and not self.most
-
-    def point(self, found, exact, error2, beyond):
-        """Are most of the parts `beyond` near ties, and do the errors of the smallest of these point to where the runs
-        went?"""
-        ties = beyond & (error2 <= SIZE2 * self.near2)
-        n = self.limits.layout.counts(error2.device)[0]
-        small = ties & (n <= torch.where(ties, n, math.inf).min())
-        most = 2 * int(ties.sum()) > int(beyond.sum())
-        return most and int(small.sum()) <= MOST and self.explain(found, exact, small)
 
     def sets(self, error2, beyond):
         """Sets of near ties, growing with the size of parts, that may be all that is wrong: those of the parts `beyond`
