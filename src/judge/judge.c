@@ -108,8 +108,9 @@ static enum ww_rc look_for_degeneracy(struct ww_judge_task *t, struct ww_err *er
 	WW_CHECK(ww_judge_turn(t, WW_TURN_LOAD, err));
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc = ww_ref_degenerate(t->ref, ww_session_seed(t), ww_session_seed(t), &d, err);
-	t->reference_s += ww_seconds_since(start);
-	t->spent.examine += ww_seconds_since(start);
+	double took_s = ww_seconds_since(start);
+	t->reference_s += took_s;
+	t->spent.examine += took_s;
 	if (rc == WW_OK)
 		for (int i = 0; i < 2; i++)
 			t->degenerate[i] = d.rule[i].degenerate;

@@ -1,6 +1,7 @@
-/* scalar_check.cc - sigmoids of the cuda headers on the cpu against those in double, over all arguments with a result that
- * is not zero: four units in the last place and 2^-142, which is x times the last place of an e^x below the normal numbers.  A
- * fast division is 0 where the divisor is beyond 2^126, as 1 + e^-x is for x below -87.3.  Prints how many are wrong. */
+/* scalar_check.cc - sigmoids of the cuda headers on the cpu against those in double, over all arguments with a result
+ * that is not zero: four units in the last place and 2^-142, which is x times the last place of an e^x below the normal
+ * numbers.  A fast division is 0 where the divisor is beyond 2^126, as 1 + e^-x is for x below -87.3.  Prints how many
+ * are wrong. */
 #include "device.h"
 
 #define IX64_ 0

@@ -147,8 +147,9 @@ enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct w
 	memset(&info, 0, sizeof(info));
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc = t->by_clock ? ww_form_base_open(t, b, &info, err) : ww_ref_baseline(t->ref, b, &info, err);
-	t->reference_s += ww_seconds_since(start);
-	t->spent.prepare += ww_seconds_since(start);
+	double took_s = ww_seconds_since(start);
+	t->reference_s += took_s;
+	t->spent.prepare += took_s;
 	if (rc != WW_OK)
 		return rc;
 	e->prepared = info.available;

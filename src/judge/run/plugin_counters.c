@@ -487,8 +487,7 @@ static int count_once(const struct ww_cuda_plan *p, struct ww_run_profile *out, 
 	return WW_RUN_FAULT;
 }
 
-/* The device gave other processes their slices of time within a range: percentages of elapsed time are then no one's.
- */
+/* Did other processes have the device within the node's range?  Percentages of elapsed time are then nobody's. */
 static int disturbed(const struct ww_run_profile_node *n)
 {
 	double us = n->counter[WW_COUNTER_DURATION_NS] * 1e-3;

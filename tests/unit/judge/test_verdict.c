@@ -122,8 +122,8 @@ static const char golden[] =
 	"\"hi\":2.7000000000000002},\"compile\":null,\"autotune\":null,\"solution\":null},\"floor_us\":3.0,\"floor_flops_us\":null,"
 	"\"reward\":2.0,\"aten_ops\":[\"aten.mm\",\"aten.relu\"],\"draws\":5,\"checked_calls\":8,\"attempts\":1,\"set_aside\":0,"
 	"\"disturbance\":\"others\",\"repeats\":0,\"nondeterministic\":0,\"diagnostics\":\"two\\nlines \xc3\xa4\","
-	"\"seconds\":{\"reference\":0.0,\"plan\":0.0,\"compile\":0.0,\"wait\":0.0,\"verify\":0.0,\"time\":0.0,\"total\":1.5,\"examine\":0.0,"
-	"\"prepare\":0.0,\"start\":0.0,\"load\":0.0,\"draw\":0.0,"
+	"\"seconds\":{\"reference\":0.0,\"plan\":0.0,\"compile\":0.0,\"wait\":0.0,\"verify\":0.0,\"time\":0.0,"
+	"\"total\":1.5,\"examine\":0.0,\"prepare\":0.0,\"start\":0.0,\"load\":0.0,\"draw\":0.0,"
 	"\"run\":0.0,\"compare\":0.0,\"repeat\":0.0,\"ties\":0.0,\"baseline\":0.0},\"device\":\"NVIDIA \\\"X\\\"\",\"solution_id\":\"ab\","
 	"\"binary_id\":\"\",\"task_id\":\"cd\"}";
 

@@ -251,7 +251,8 @@ template <class S> struct attention_rows {
 	unsigned q[parts][S::held ? S::steps : 1][mt][4];
 	float o[S::chunks_v][mt][n_v][4], top[mt][2], rest[mt][2], sum[mt][2];
 
-	template <int C, int N> __device__ __forceinline__ static void clear(float (&x)[C][mt][N][4])
+	/* Call f for every number of x, with its place in the state of rows. */
+	template <int C, int N, class F> __device__ __forceinline__ static void each(float (&x)[C][mt][N][4], F f)
 	{
 #pragma unroll
 		for (int c = 0; c < C; c++)
@@ -261,7 +262,12 @@ template <class S> struct attention_rows {
 				for (int j = 0; j < N; j++)
 #pragma unroll
 					for (int l = 0; l < 4; l++)
-						x[c][i][j][l] = 0.f;
+						f(x[c][i][j][l], i, l / 2);
+	}
+
+	template <int C, int N> __device__ __forceinline__ static void clear(float (&x)[C][mt][N][4])
+	{
+		each(x, [](float &v, int, int) { v = 0.f; });
 	}
 
 	__device__ __forceinline__ void start()
@@ -405,20 +411,6 @@ template <class S> struct attention_rows {
 		}
 	}
 
-	/* Call f for every sum of products. */
-	template <class F> __device__ __forceinline__ void each_sum(F f)
-	{
-#pragma unroll
-		for (int c = 0; c < S::chunks_v; c++)
-#pragma unroll
-			for (int i = 0; i < mt; i++)
-#pragma unroll
-				for (int j = 0; j < n_v; j++)
-#pragma unroll
-					for (int l = 0; l < 4; l++)
-						f(o[c][i][j][l], i, l / 2);
-	}
-
 	/* Leave this thread's state to the first team: number n at to[n * of_team]. */
 	__device__ __forceinline__ void leave(float *to)
 	{
@@ -431,7 +423,7 @@ template <class S> struct attention_rows {
 				to[2 * S::of_team] = sum[i][h];
 				to += 3 * S::of_team;
 			}
-		each_sum([&](float x, int, int) {
+		each(o, [&](float x, int, int) {
 			*to = x;
 			to += S::of_team;
 		});
@@ -457,7 +449,7 @@ template <class S> struct attention_rows {
 				sum[i][h] = sum[i][h] * mine[i][h] + from[2 * S::of_team] * its[i][h];
 				from += 3 * S::of_team;
 			}
-		each_sum([&](float &x, int i, int h) {
+		each(o, [&](float &x, int i, int h) {
 			x = x * mine[i][h] + *from * its[i][h];
 			from += S::of_team;
 		});

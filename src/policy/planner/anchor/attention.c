@@ -44,6 +44,12 @@ static int is_banded(const struct pl_band *b)
 	return !is_causal(b) && (b->below != WW_ATTENTION_ALL || b->above != WW_ATTENTION_ALL);
 }
 
+/* Keys that a row of a band sees, of so many; 0: no band. */
+static long long span_of(const struct pl_band *b, const struct ix *keys)
+{
+	return is_banded(b) ? ww_attention_span(b->below, b->above, ix_num(keys)) : 0;
+}
+
 /* Can ww::attention compute it, whose heads are 64 or 128 wide and whose fp32 operands are split by extra launches? */
 static int fits_tiles(const struct pl *pl, const struct val *q, const struct val *k, const struct val *v, int masked,
 	int causal, int64_t group)
@@ -70,7 +76,7 @@ static struct ww_attention_size size_of(const struct pl *pl, const struct val *q
 		.bytes = pl_itemsize(q->dt),
 		.causal = is_causal(band),
 		.masked = masked,
-		.span = is_banded(band) ? ww_attention_span(band->below, band->above, ix_num(k->size[r - 2])) : 0,
+		.span = span_of(band, k->size[r - 2]),
 		.sms = pl->dev.sm_count ? pl->dev.sm_count : 132 };
 }
 
@@ -419,9 +425,7 @@ static struct ww_attention_size size_of_kernel(const struct pl *pl, const struct
 		.bytes = pl_itemsize(q->val->dt),
 		.causal = is_causal(&s->attn.band),
 		.masked = s->n_in > MASK,
-		.span = is_banded(&s->attn.band)
-			? ww_attention_span(s->attn.band.below, s->attn.band.above, ix_num(s->in[1].size[r - 2]))
-			: 0,
+		.span = span_of(&s->attn.band, s->in[1].size[r - 2]),
 		.sms = pl->dev.sm_count ? pl->dev.sm_count : 132 };
 }
 

@@ -343,17 +343,16 @@ static struct val *by_patches(
  * of rows that no 16 bytes divide, which would be copied (201 channels of 11 x 243: 41 us in place of 33). */
 static int is_product_of_pixels(const struct pl *pl, const struct anchor *s, const struct ix *const *out)
 {
-	int64_t pixels = 1;
+	int64_t pixels = 1, channels = ix_num(s->in[0].size[1]);
 
 	for (int e = 0; e < s->conv.nd; e++) {
 		if (!ix_is(s->in[1].size[2 + e], 1) || s->conv.stride[e] != 1 || s->conv.pad[e])
 			return 0;
 		pixels *= ix_num(out[2 + e]);
 	}
-	if (pixels % 8 || ix_num(s->in[0].size[1]) % 8)
-		return 0;
 	return pl->target == WW_TARGET_CUDA && !pl_all_last(pl) && pl_is_half(s->in[0].val->dt) && s->conv.groups == 1 &&
-		!s->conv.transposed && pixels >= 32 && ix_num(out[1]) >= 32 && ix_num(s->in[0].size[1]) >= 32;
+		!s->conv.transposed && pixels >= 32 && pixels % 8 == 0 && ix_num(out[1]) >= 32 && channels >= 32 &&
+		channels % 8 == 0;
 }
 
 static struct val *by_pixels(
