@@ -29,7 +29,7 @@ def main(directory, seconds=None):
     late = [r for r in rows if r["at"] > last / 2]
     print(f"{directory}: {len(rows)} candidates, {len(passed)} passed ({len(passed) / max(1, len(rows) - early):.0%} "
           f"of those that no other task decided), {early} resembled another or were of a full split, "
-          f"{sum('alone' in r for r in rows)} looked at again alone")
+          f"{sum('tries' in r for r in rows)} looked at again with more memory")
     print(f"  {len(passed) / float(seconds or last):.2f} passed a second; "
           f"{sum('row' in r for r in late) / (last / 2):.2f} in the second half of the time")
     reasons = collections.Counter(r["reason"] for r in rows if "reason" in r)
@@ -43,6 +43,10 @@ def main(directory, seconds=None):
         print(f"  {s:9} {sum(wall) / len(rows):8.3f} {sum(cpu) / len(rows):8.3f} ({max(cpu):.2f})")
     print(f"  all       {sum(w for r in rows for w, _ in r['cost'].values()) / len(rows):8.3f} "
           f"{sum(c for r in rows for _, c in r['cost'].values()) / len(rows):8.3f}")
+    memory = [peak / values for r in rows if "bytes" in r for values, peak in [r["bytes"]] if values]
+    if len(memory) > 19:
+        print("  peak memory over bytes of inputs and values, by twentieths:",
+              [round(x, 2) for x in statistics.quantiles(memory, n=20)])
     times = [r["row"]["times"] for r in passed]
     if len(times) > 9:
         print("  eager us, deciles:", [round(x) for x in statistics.quantiles([t["eager_us"] for t in times], n=10)])

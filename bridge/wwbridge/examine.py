@@ -222,6 +222,8 @@ class Examination:
                 found = step()
                 if step == self.degenerate:  # so far the module's own memory; gradients take more
                     self.facts["memory_bytes"] = torch.cuda.max_memory_allocated(self.task.device) if cuda else 0
+                if cuda:
+                    self.facts["peak_bytes"] = torch.cuda.max_memory_reserved(self.task.device)
                 if found:
                     return {"reason": found[0], "detail": found[1], **self.facts}
         self.first = None

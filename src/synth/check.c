@@ -20,7 +20,8 @@
 #include <unistd.h>
 
 enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15, PATIENCE = 10 };
-static const double REQUEST_S = 60, TURN_S = 0.5, BUDGET_US = 1e5, MEMORY_SHARE = 0.75, LARGE = 1 << 30;
+static const double REQUEST_S = 60, TURN_S = 0.5, BUDGET_US = 1e5, MEMORY_SHARE = 0.8, PEAK_MARGIN = 1.1,
+					LARGE = 1 << 30;
 
 void ww_synth_result_release(struct ww_synth_result *r)
 {
@@ -158,6 +159,7 @@ void ww_synth_device_init(struct ww_synth_device *d, int ordinal)
 		.changed = PTHREAD_COND_INITIALIZER,
 		.lease = WW_LEASE_INIT,
 	};
+	ww_room_init(&d->room);
 	pthread_rwlockattr_init(&a);
 	pthread_rwlockattr_setkind_np(&a, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_rwlock_init(&d->measured, &a);
@@ -166,45 +168,10 @@ void ww_synth_device_init(struct ww_synth_device *d, int ordinal)
 
 void ww_synth_device_release(struct ww_synth_device *d)
 {
+	ww_room_release(&d->room);
 	pthread_rwlock_destroy(&d->measured);
 	pthread_cond_destroy(&d->changed);
 	pthread_mutex_destroy(&d->lock);
-}
-
-/* Wait until the device has memory for the candidate.  One that needs the device alone waits until no other is there,
- * and no other begins meanwhile.  One that comes back from compiling (`again`) still holds its inputs: it goes first,
- * and without a limit where no other runs, since waiting would free nothing. */
-static void room_take(struct ww_synth_checker *c, int again)
-{
-	struct ww_synth_device *d = c->o.device;
-	int alone = c->room < 0;
-	double more = c->room - (again ? c->compile_room : 0);
-	WW_LOCKED(&d->lock);
-	d->waiting += alone;
-	while (d->alone ||
-		(alone ? d->used > 0
-				: again ? d->running && d->used + more > d->bytes
-						: d->waiting || (d->used > 0 && d->used + more > d->bytes)))
-		ww_cond_wait(&d->changed, &d->lock, 0.2);
-	d->waiting -= alone;
-	d->alone = alone;
-	d->used += alone ? 0 : more;
-	d->running++;
-}
-
-/* compiles: the candidate keeps its inputs on the device and comes back (room_take() with `again`). */
-static void room_give(struct ww_synth_checker *c, int compiles)
-{
-	struct ww_synth_device *d = c->o.device;
-	WW_LOCKED(&d->lock);
-	if (c->room < 0)
-		d->alone = 0;
-	else
-		d->used -= c->room - (compiles ? c->compile_room : 0);
-	if (d->used < 1)
-		d->used = 0; /* doubles do not subtract to exactly 0 */
-	d->running--;
-	pthread_cond_broadcast(&d->changed);
 }
 
 static void work_begin(const struct ww_synth_checker *c)
@@ -419,11 +386,11 @@ static enum ww_rc compile(struct ww_synth_checker *c, struct ww_synth_result *ou
 	struct ww_synth_cost since = cost_now(c);
 	if (is_cpu(c) || strcmp(c->o.recipe->compiler, "inductor"))
 		return WW_OK;
-	room_give(c, 1); /* it runs nothing while it compiles */
+	ww_room_rest(&c->place);
 	enum ww_rc rc = ww_ref_compile_ahead(c->ref, WW_BASE_COMPILE, err);
 	if (rc == WW_OK)
 		rc = ww_ref_await(c->ref, err);
-	room_take(c, 1);
+	ww_room_back(&c->place);
 	cost_add(c, out, WW_SYNTH_AT_compile, &since);
 	return rc;
 }
@@ -457,7 +424,17 @@ static enum ww_rc eager_time(struct ww_synth_checker *c, struct ww_synth_result 
 	WW_CHECK(measure(c, WW_BASE_EAGER, &out->eager_us, out, err));
 	time_bounds(c->o.recipe, out->eager_us, out);
 	/* its CUDA graph holds the memory of a run, which other candidates need while this one compiles */
-	return c->room > LARGE || c->room < 0 ? ww_ref_free_baseline(c->ref, WW_BASE_EAGER, err) : WW_OK;
+	return c->place.bytes > LARGE || c->place.bytes < 0 ? ww_ref_free_baseline(c->ref, WW_BASE_EAGER, err) : WW_OK;
+}
+
+/* The module has shown what it needs: gradients, and comparisons in double, take more than what follows. */
+static void show_room(struct ww_synth_checker *c, const json_t *facts, struct ww_synth_result *out)
+{
+	out->peak_bytes = ww_json_num(facts, "peak_bytes", 0);
+	if (is_cpu(c) || out->peak_bytes <= 0)
+		return;
+	ww_room_learn(&c->o.device->room, c->values, out->peak_bytes);
+	ww_room_known(&c->place, PEAK_MARGIN * out->peak_bytes);
 }
 
 static enum ww_rc eager_filters(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed,
@@ -472,6 +449,7 @@ static enum ww_rc eager_filters(struct ww_synth_checker *c, const struct ww_task
 	WW_CHECK(examine(c, seed, WW_EXAMINE_EAGER, out, &facts, err));
 	if (*out->reason)
 		return WW_OK;
+	show_room(c, facts, out);
 	if (ww_json_num(facts, "memory_bytes", 0) > c->o.recipe->max_memory_bytes)
 		ww_synth_reject(out, "does not fit memory", "its run takes more memory than the recipe allows");
 	inputs_bound(c->o.recipe, facts, out);
@@ -525,36 +503,31 @@ static enum ww_rc look(struct ww_synth_checker *c, const struct ww_task *task, u
 	return rc == WW_OK || is_rejection(c, rc, err, out) ? WW_OK : rc;
 }
 
-static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed,
-	const json_t *times, double room, struct ww_synth_result *out, struct ww_err *err)
-{
-	c->room = room;
-	if (room > 0 && c->compile_room > room)
-		c->compile_room = room;
-	room_take(c, 0);
-	enum ww_rc rc = look(c, task, seed, times, out, err);
-	room_give(c, 0);
-	return rc;
-}
-
-/* On cuda run it with other candidates; where memory did not suffice, once more alone in a new worker, since the memory
- * of the others says nothing about the task. */
-static enum ww_rc look_beside_others(struct ww_synth_checker *c, const struct ww_task *task, double bytes,
+/* On cuda run it when there is room for it.  Where memory did not suffice, once more in a new worker with twice as
+ * much, at last with the device alone, since the memory of the others says nothing about the task. */
+static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task *task, double input_bytes,
 	uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
 {
-	struct ww_synth_device *d = c->o.device;
-	double recorded_us = out->eager_us;
-	WW_CHECK(open_worker(c, out, err));
-	d->bytes = MEMORY_SHARE * (double)ww_ref_info(c->ref)->device.memory_bytes;
-	WW_CHECK(look_in_room(c, task, seed, times, bytes < d->bytes ? bytes : d->bytes, out, err));
-	if (!out->no_room)
-		return WW_OK;
-	ww_synth_checker_close(c);
-	ww_synth_result_release(out);
-	out->eager_us = recorded_us;
-	out->alone = 1;
-	WW_CHECK(open_worker(c, out, err));
-	return look_in_room(c, task, seed, times, -1, out, err);
+	struct ww_synth_room *room = &c->o.device->room;
+	double recorded_us = out->eager_us, bytes = 0;
+	for (int tries = 1;; tries++) {
+		out->eager_us = recorded_us;
+		out->tries = tries;
+		WW_CHECK(open_worker(c, out, err));
+		if (tries == 1) {
+			ww_room_limit(room, MEMORY_SHARE * (double)ww_ref_info(c->ref)->device.memory_bytes);
+			bytes = ww_room_expected(room, c->values);
+		}
+		c->place = (struct ww_synth_place){ room, bytes, input_bytes < bytes || bytes < 0 ? input_bytes : bytes };
+		ww_room_take(&c->place);
+		enum ww_rc rc = look(c, task, seed, times, out, err);
+		ww_room_give(&c->place);
+		if (rc != WW_OK || !out->no_room || bytes < 0)
+			return rc;
+		bytes = 2 * bytes <= room->bytes ? 2 * bytes : -1;
+		ww_synth_checker_close(c);
+		ww_synth_result_release(out);
+	}
 }
 
 /* Decide by recorded times: they were taken after the task had been loaded, so it passed that filter. */
@@ -568,8 +541,8 @@ static enum ww_rc by_record(struct ww_synth_checker *c, const json_t *times, str
 	return WW_OK;
 }
 
-enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double bytes, double compile_bytes,
-	uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
+enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double input_bytes,
+	double value_bytes, uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
 {
 	WW_AUTO(ww_task_release) struct ww_task task = { 0 };
 	enum ww_rc rc = ww_task_from_text(&task, "candidate", source->p, source->len, err);
@@ -580,9 +553,9 @@ enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *sourc
 		WW_CHECK(by_record(c, times, out));
 	if (*out->reason)
 		return WW_OK;
-	c->compile_room = compile_bytes < bytes ? compile_bytes : bytes;
+	c->values = input_bytes + value_bytes;
 	if (!is_cpu(c))
-		return look_beside_others(c, &task, bytes, seed, times, out, err);
+		return look_in_room(c, &task, input_bytes, seed, times, out, err);
 	WW_CHECK(open_worker(c, out, err));
 	return look(c, &task, seed, times, out, err);
 }

@@ -8,6 +8,7 @@
 
 #include "base/tmpdir.h"
 #include "host/lease.h"
+#include "synth/room.h"
 #include "synth/synth.h"
 #include "task/forker.h"
 #include "task/ref.h"
@@ -16,17 +17,13 @@
 #include <pthread.h>
 
 /* A device of a run.  On cpu a candidate computes with `measured` locked for reading and measures with it locked for
- * writing.  On cuda a candidate reserves the memory that it is expected to need while it runs, and that of its inputs
- * while it compiles; one that did not fit runs once more, alone. */
+ * writing.  On cuda a candidate runs when the device has room for it. */
 struct ww_synth_device {
 	int ordinal;
 	pthread_rwlock_t measured;
+	struct ww_synth_room room;
 	pthread_mutex_t lock; /* all that follows */
 	pthread_cond_t changed;
-	double bytes, used; /* limit of all candidates together; reserved by those that are there */
-	int alone;          /* one candidate has the device alone */
-	int waiting;        /* candidates that wait to have it alone */
-	int running;        /* candidates */
 	struct ww_lease lease;
 	int measuring, to_measure; /* a thread measures under the lease; number of those that wait for it */
 };
@@ -75,8 +72,8 @@ struct ww_synth_checker {
 	struct ww_synth_check_opts o;
 	struct ww_ref *ref;
 	int used;
-	double room;         /* bytes of the device that the current candidate reserves; -1: all */
-	double compile_room; /* bytes of them while it compiles */
+	struct ww_synth_place place; /* of the current candidate on the device */
+	double values;               /* bytes of its inputs and values */
 };
 
 /* The result for a module. */
@@ -85,22 +82,24 @@ struct ww_synth_result {
 	char detail[400]; /* of a rejection */
 	json_t *row;      /* columns of a task set: ops, shapes, times; NULL where it did not pass */
 	json_t *graph;
-	char *tokens;    /* of its text (task/outline.h) */
-	json_t *mark;    /* once the graph is there (mark.h) */
-	int decided;     /* is_decided() rejected it: the stages after the graph were left out; reason is "" */
-	double eager_us; /* where it was measured */
-	int no_room;     /* memory did not suffice when it ran */
-	int alone;       /* that happened with other candidates running, and it was checked again alone */
+	char *tokens;      /* of its text (task/outline.h) */
+	json_t *mark;      /* once the graph is there (mark.h) */
+	int decided;       /* is_decided() rejected it: the stages after the graph were left out; reason is "" */
+	double eager_us;   /* where it was measured */
+	double peak_bytes; /* of device memory, as the eager stage has shown; 0: unknown */
+	int no_room;       /* memory did not suffice when it ran */
+	int tries;         /* how often it was checked, each time with more memory, at last with the device alone */
 	struct ww_synth_cost cost[WW_SYNTH_N_STAGES];
 };
 void ww_synth_result_release(struct ww_synth_result *r);
 enum ww_rc ww_synth_reject(struct ww_synth_result *r, const char *reason, const char *detail); /* WW_OK */
 json_t *ww_synth_cost_json(const struct ww_synth_result *r); /* {"load": [seconds, CPU-seconds], ...} of those passed */
 
-/* Run the filters that need no other task.  bytes: of device memory that it is expected to need while it runs;
- * compile_bytes: while it compiles; times: the recorded ones, or NULL: measure.  An error is ours (no worker can be
- * started, interrupted); whatever the module does is in the result. */
-enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double bytes, double compile_bytes,
-	uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err) WW_MUST_CHECK;
+/* Run the filters that need no other task.  input_bytes, value_bytes: of its inputs, and of what it makes of them;
+ * times: the recorded ones, or NULL: measure.  An error is ours (no worker can be started, interrupted); whatever the
+ * module does is in the result. */
+enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double input_bytes,
+	double value_bytes, uint64_t seed, const json_t *times, struct ww_synth_result *out,
+	struct ww_err *err) WW_MUST_CHECK;
 #define WW_SYNTH_TOO_LONG "takes too long"
 void ww_synth_checker_close(struct ww_synth_checker *c);

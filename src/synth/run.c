@@ -22,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { AHEAD = 8, NEED = 3, MAX_TIMINGS_BYTES = 1 << 28 }; /* NEED: times its values, for copies and gradients */
+enum { AHEAD = 8, MAX_TIMINGS_BYTES = 1 << 28 };
 
 static const char *const splits[] = { "train", "validation", "held-out" };
 static const char SIMILAR_APART[] = "similar to a set that is kept apart", SIMILAR[] = "similar to an accepted task",
@@ -194,17 +194,19 @@ static enum ww_rc from_journal(void *ctx, const json_t *line, struct ww_err *err
 
 /* ---- One candidate */
 
-static json_t *line_of(const struct run *r, int64_t i, struct ww_synth_result *res, const struct ww_str *code,
+static json_t *line_of(const struct run *r, int64_t i, struct ww_synth_result *res, const struct ww_synth_candidate *k,
 	int keep_code, const json_t *recorded)
 {
 	json_t *line = json_pack(
 		"{s:I, s:f, s:o}", "i", (json_int_t)i, "at", ww_seconds_since(r->start_ns), "cost", ww_synth_cost_json(res));
-	if (res->alone)
-		json_object_set_new(line, "alone", json_true());
+	if (res->tries > 1)
+		json_object_set_new(line, "tries", json_integer(res->tries));
+	if (res->peak_bytes > 0)
+		json_object_set_new(line, "bytes", json_pack("[f, f]", k->input_bytes + k->memory_bytes, res->peak_bytes));
 	if (*res->reason)
 		json_object_update_new(line, json_pack("{s:s, s:s}", "reason", res->reason, "detail", res->detail));
 	if (!*res->reason || res->mark || keep_code)
-		json_object_set_new(line, "code", json_stringn(code->p, code->len));
+		json_object_set_new(line, "code", json_stringn(k->source.p, k->source.len));
 	if (res->mark)
 		json_object_set(line, "mark", res->mark);
 	if (res->decided)
@@ -236,9 +238,8 @@ static enum ww_rc one(
 	else
 		WW_CHECK(ww_synth_compose(&r->o->recipe, r->o->seed, (uint64_t)i, &k, err));
 	if (!*res.reason)
-		WW_CHECK(ww_synth_check(
-			c, &k.source, NEED * (k.memory_bytes + k.input_bytes), k.input_bytes, seed, times, &res, err));
-	*line = line_of(r, i, &res, &k.source, w != NULL, times);
+		WW_CHECK(ww_synth_check(c, &k.source, k.input_bytes, k.memory_bytes, seed, times, &res, err));
+	*line = line_of(r, i, &res, &k, w != NULL, times);
 	return WW_OK;
 }
 

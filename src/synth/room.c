@@ -1,0 +1,131 @@
+/* room.c - see room.h. */
+#include "synth/room.h"
+#include "base/lock.h"
+#include "base/time.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* FACTOR: until ENOUGH have shown theirs.  SHARE of them then fit at once; the others are run again with more. */
+enum { ENOUGH = 32 };
+static const double FACTOR = 3, SHARE = 0.95, MARGIN = 1.1, LONG_S = 0.2;
+
+void ww_room_init(struct ww_synth_room *r)
+{
+	*r = (struct ww_synth_room){ .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+}
+
+void ww_room_release(struct ww_synth_room *r)
+{
+	pthread_cond_destroy(&r->changed);
+	pthread_mutex_destroy(&r->lock);
+}
+
+void ww_room_limit(struct ww_synth_room *r, double bytes)
+{
+	WW_LOCKED(&r->lock);
+	r->bytes = bytes;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static double factor(const struct ww_synth_room *r)
+{
+	double sorted[WW_ROOM_SEEN];
+	int n = r->seen < WW_ROOM_SEEN ? r->seen : WW_ROOM_SEEN;
+	if (n < ENOUGH)
+		return FACTOR;
+	memcpy(sorted, r->factors, (size_t)n * sizeof(*sorted));
+	qsort(sorted, (size_t)n, sizeof(*sorted), by_size);
+	return MARGIN * sorted[(int)(SHARE * (n - 1))];
+}
+
+double ww_room_expected(struct ww_synth_room *r, double values)
+{
+	WW_LOCKED(&r->lock);
+	double bytes = factor(r) * values;
+	return bytes < r->bytes ? bytes : r->bytes;
+}
+
+void ww_room_learn(struct ww_synth_room *r, double values, double peak)
+{
+	WW_LOCKED(&r->lock);
+	if (values > 0 && peak > 0)
+		r->factors[r->seen++ % WW_ROOM_SEEN] = peak / values;
+}
+
+static void changed(struct ww_synth_room *r, double more)
+{
+	r->used += more;
+	if (r->used < 1)
+		r->used = 0; /* doubles do not subtract to exactly 0 */
+	pthread_cond_broadcast(&r->changed);
+}
+
+/* back: it holds its inputs, so waiting for its own memory would free nothing. */
+static int has_room(const struct ww_synth_room *r, double more, int alone, int back)
+{
+	if (r->alone)
+		return 0;
+	if (alone)
+		return r->used <= 0;
+	if (back)
+		return !r->running || r->used + more <= r->bytes;
+	return !r->waiting && (r->used <= 0 || r->used + more <= r->bytes);
+}
+
+static void enter(struct ww_synth_place *p, int back)
+{
+	struct ww_synth_room *r = p->room;
+	int alone = p->bytes < 0;
+	double more = alone ? 0 : p->bytes - (back ? p->idle : 0);
+	WW_LOCKED(&r->lock);
+	r->waiting += alone;
+	while (!has_room(r, more, alone, back))
+		ww_cond_wait(&r->changed, &r->lock, LONG_S);
+	r->waiting -= alone;
+	r->alone = alone;
+	r->running++;
+	changed(r, more);
+}
+
+void ww_room_take(struct ww_synth_place *p) { enter(p, 0); }
+
+void ww_room_back(struct ww_synth_place *p) { enter(p, 1); }
+
+void ww_room_known(struct ww_synth_place *p, double peak)
+{
+	struct ww_synth_room *r = p->room;
+	WW_LOCKED(&r->lock);
+	double had = p->bytes < 0 ? r->bytes : p->bytes;
+	if (peak >= had)
+		return;
+	r->alone = p->bytes < 0 ? 0 : r->alone;
+	changed(r, p->bytes < 0 ? peak : peak - had);
+	p->bytes = peak;
+	p->idle = p->idle < peak ? p->idle : peak;
+}
+
+void ww_room_rest(struct ww_synth_place *p)
+{
+	struct ww_synth_room *r = p->room;
+	WW_LOCKED(&r->lock);
+	r->running--;
+	if (p->bytes < 0)
+		r->alone = 0;
+	changed(r, p->bytes < 0 ? 0 : p->idle - p->bytes);
+}
+
+void ww_room_give(struct ww_synth_place *p)
+{
+	struct ww_synth_room *r = p->room;
+	WW_LOCKED(&r->lock);
+	r->running--;
+	if (p->bytes < 0)
+		r->alone = 0;
+	changed(r, p->bytes < 0 ? 0 : -p->bytes);
+}

@@ -1,0 +1,127 @@
+/* Memory of a device that candidates share: who waits, and what they teach. */
+#include "unit.h"
+
+#include "base/time.h"
+#include "synth/room.h"
+
+#include <unistd.h>
+
+struct taker {
+	struct ww_synth_place place;
+	void (*take)(struct ww_synth_place *);
+	pthread_t thread;
+	int there;
+};
+
+static void *takes(void *arg)
+{
+	struct taker *t = arg;
+	t->take(&t->place);
+	__atomic_store_n(&t->there, 1, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+static void start(struct taker *t) { assert_int_equal(pthread_create(&t->thread, NULL, takes, t), 0); }
+
+/* Is it there after a while?  One that waits looks every 0.2 s at the latest. */
+static int is_there(struct taker *t, double seconds)
+{
+	uint64_t begin = ww_now_ns();
+	while (ww_seconds_since(begin) < seconds && !__atomic_load_n(&t->there, __ATOMIC_SEQ_CST))
+		usleep(2000);
+	return __atomic_load_n(&t->there, __ATOMIC_SEQ_CST);
+}
+
+static void one_waits_until_there_is_room(void **state)
+{
+	struct ww_synth_room r;
+	ww_room_init(&r);
+	ww_room_limit(&r, 100);
+	struct ww_synth_place first = { &r, 60, 10 };
+	struct taker second = { .place = { &r, 50, 10 }, .take = ww_room_take };
+	ww_room_take(&first);
+	start(&second);
+	assert_false(is_there(&second, 0.05));
+	ww_room_rest(&first); /* its inputs stay: 10 */
+	assert_true(is_there(&second, 5));
+	struct taker back = { .place = first, .take = ww_room_back };
+	start(&back);
+	assert_false(is_there(&back, 0.05));
+	ww_room_known(&second.place, 30);
+	assert_true(is_there(&back, 5));
+	pthread_join(second.thread, NULL);
+	pthread_join(back.thread, NULL);
+	assert_true(r.used == 90);
+	ww_room_give(&back.place);
+	ww_room_give(&second.place);
+	assert_true(r.used == 0 && r.running == 0);
+	ww_room_release(&r);
+}
+
+static void one_alone_waits_for_all_and_all_for_it(void **state)
+{
+	struct ww_synth_room r;
+	ww_room_init(&r);
+	ww_room_limit(&r, 100);
+	struct ww_synth_place first = { &r, 20, 5 };
+	struct taker alone = { .place = { &r, -1, 5 }, .take = ww_room_take };
+	struct taker late = { .place = { &r, 20, 5 }, .take = ww_room_take };
+	ww_room_take(&first);
+	start(&alone);
+	assert_false(is_there(&alone, 0.05));
+	start(&late); /* there is room, but somebody waits to be alone */
+	assert_false(is_there(&late, 0.05));
+	ww_room_give(&first);
+	assert_true(is_there(&alone, 5));
+	assert_false(is_there(&late, 0.05));
+	ww_room_known(&alone.place, 70);
+	assert_true(is_there(&late, 5));
+	assert_true(r.used == 90);
+	pthread_join(alone.thread, NULL);
+	pthread_join(late.thread, NULL);
+	ww_room_rest(&alone.place);
+	assert_true(r.used == 25);
+	ww_room_back(&alone.place);
+	ww_room_give(&alone.place);
+	ww_room_give(&late.place);
+	assert_true(r.used == 0 && !r.alone && !r.waiting && !r.running);
+	ww_room_release(&r);
+}
+
+static void the_largest_has_what_there_is(void **state)
+{
+	struct ww_synth_room r;
+	ww_room_init(&r);
+	ww_room_limit(&r, 100);
+	assert_true(ww_room_expected(&r, 50) == 100);
+	ww_room_release(&r);
+}
+
+static void candidates_show_what_the_next_will_need(void **state)
+{
+	struct ww_synth_room r;
+	ww_room_init(&r);
+	ww_room_limit(&r, 1e6);
+	assert_true(ww_room_expected(&r, 10) == 30);
+	for (int k = 0; k < 100; k++)
+		ww_room_learn(&r, 10, k == 50 ? 90 : 5 + k % 10); /* 0.5 to 1.4, one of 9 */
+	assert_true(ww_room_expected(&r, 10) > 14 && ww_room_expected(&r, 10) < 16);
+	for (int k = 0; k < WW_ROOM_SEEN; k++) /* the last ones count */
+		ww_room_learn(&r, 10, 20);
+	assert_true(ww_room_expected(&r, 10) > 21.9 && ww_room_expected(&r, 10) < 22.1);
+	ww_room_learn(&r, 0, 20);
+	ww_room_learn(&r, 10, 0);
+	assert_true(ww_room_expected(&r, 10) > 21.9 && ww_room_expected(&r, 10) < 22.1);
+	ww_room_release(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_waits_until_there_is_room),
+		cmocka_unit_test(one_alone_waits_for_all_and_all_for_it),
+		cmocka_unit_test(the_largest_has_what_there_is),
+		cmocka_unit_test(candidates_show_what_the_next_will_need),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
