@@ -55,7 +55,10 @@ static enum ww_rc wait_read(const struct ww_zygote *z, int fd, void *out, size_t
 static enum ww_rc start(struct ww_zygote *z, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
-	struct ww_proc_opts po = { .worker = z->worker, .args = z->args, .namespaces = 1, .err_mode = WW_STDERR_INHERIT };
+	struct ww_proc_opts po = { .worker = z->worker,
+		.args = z->args,
+		.namespaces = 1,
+		.err_mode = getenv("WARPWRIGHT_LOG") ? WW_STDERR_INHERIT : WW_STDERR_NULL };
 	WW_TRY(ww_proc_spawn(&z->proc, &po, err));
 	rc = wait_read(z, z->proc.fd, &z->ready, sizeof(z->ready), warm_limit_s, err);
 	if (rc == WW_ERR_INTERRUPTED)

@@ -14,11 +14,11 @@ enum { WW_ROOM_SEEN = 512 };
 struct ww_synth_room {
 	pthread_mutex_t lock; /* all that follows */
 	pthread_cond_t changed;
-	double bytes, used; /* limit of all places together; taken by those that are there */
-	int alone;          /* one has the device alone */
-	int waiting;        /* those that wait to have it alone */
-	int running;        /* those that neither wait nor compile */
-	int seen;           /* candidates whose peak is known */
+	double bytes, used;           /* limit of all places together; taken by those that are there */
+	int alone;                    /* one has the device alone */
+	int waiting;                  /* those that wait to have it alone */
+	int running;                  /* those that neither wait nor compile */
+	int seen;                     /* candidates whose peak is known */
 	double factors[WW_ROOM_SEEN]; /* of the last of them: peak over bytes of inputs and values */
 };
 void ww_room_init(struct ww_synth_room *r);
@@ -29,7 +29,8 @@ double ww_room_expected(struct ww_synth_room *r, double values);
 /* What one has needed. */
 void ww_room_learn(struct ww_synth_room *r, double values, double peak);
 
-/* What a candidate takes.  Set bytes and idle, then call in this order: take, any number of (known, rest, back), give. */
+/* What a candidate takes.  Set bytes and idle, then call in this order: take, any number of (known, rest, back), give.
+ */
 struct ww_synth_place {
 	struct ww_synth_room *room;
 	double bytes; /* while it runs; below zero: the device alone */
@@ -38,5 +39,6 @@ struct ww_synth_place {
 void ww_room_take(struct ww_synth_place *p);
 void ww_room_known(struct ww_synth_place *p, double peak); /* it needs no more than this, so not the device alone */
 void ww_room_rest(struct ww_synth_place *p);               /* it compiles */
-void ww_room_back(struct ww_synth_place *p); /* it runs again; it goes first, since waiting would not free what it has */
+void ww_room_back(
+	struct ww_synth_place *p); /* it runs again; it goes first, since waiting would not free what it has */
 void ww_room_give(struct ww_synth_place *p);

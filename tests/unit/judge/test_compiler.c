@@ -16,6 +16,9 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 static struct ww_compiler *cpu, *cuda;
@@ -391,6 +394,28 @@ static void on_alarm(int sig)
 }
 
 /* An interruption ends the waiting for a long compilation at once; the compiler stays good. */
+/* What a compiler prints about itself ("LLVM ERROR: out of memory") is no message of ours. */
+static void no_compiler_writes_to_the_terminal(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_compiler_opts o = { .target = WW_TARGET_CPU };
+	struct ww_compiler *c;
+	char path[64];
+	struct stat at = { 0 };
+	int said = memfd_create("stderr", MFD_CLOEXEC), kept = dup(STDERR_FILENO);
+	assert_true(said >= 0 && kept >= 0 && dup2(said, STDERR_FILENO) >= 0);
+	enum ww_rc rc = ww_compiler_open(&c, &o, &err);
+	dup2(kept, STDERR_FILENO);
+	close(said);
+	close(kept);
+	assert_int_equal(rc, WW_OK);
+	snprintf(path, sizeof(path), "/proc/%d/fd/2", ww_compiler_pid(c));
+	assert_int_equal(stat(path, &at), 0);
+	ww_compiler_close(c);
+	assert_true(S_ISCHR(at.st_mode) && at.st_rdev == makedev(1, 3)); /* null(4) */
+}
+
 static void cpu_interrupted(void **state)
 {
 	(void)state;
@@ -674,8 +699,9 @@ int main(void)
 		cmocka_unit_test(cpu_refusals), cmocka_unit_test(cpu_dynamic_section), cmocka_unit_test(cpu_tables),
 		cmocka_unit_test(cpu_reads_nothing), cmocka_unit_test(cpu_bombs),
 		cmocka_unit_test(cpu_survives_a_killed_zygote), cmocka_unit_test(cpu_interrupted),
-		cmocka_unit_test(missing_compiler), cmocka_unit_test(lower_levels), cmocka_unit_test(broken_objects),
-		cmocka_unit_test(cuda_good), cmocka_unit_test(cuda_errors), cmocka_unit_test(cuda_refusals),
-		cmocka_unit_test(cuda_tensor_cores), cmocka_unit_test(cuda_bombs) };
+		cmocka_unit_test(no_compiler_writes_to_the_terminal), cmocka_unit_test(missing_compiler),
+		cmocka_unit_test(lower_levels), cmocka_unit_test(broken_objects), cmocka_unit_test(cuda_good),
+		cmocka_unit_test(cuda_errors), cmocka_unit_test(cuda_refusals), cmocka_unit_test(cuda_tensor_cores),
+		cmocka_unit_test(cuda_bombs) };
 	return cmocka_run_group_tests_name("judge/compiler", tests, open_compilers, close_compilers);
 }
