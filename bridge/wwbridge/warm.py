@@ -11,6 +11,7 @@ What is compiled, and how well, stays as it is: nothing is set or registered her
 Rejected: to trace something with Dynamo.  It queries the device and caches the answer."""
 
 import contextlib
+import ctypes
 import importlib
 import os
 import pkgutil
@@ -42,16 +43,41 @@ COMPILE = (
 )  # fmt: skip
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 PATTERNS = "torch._inductor.fx_passes.serialized_patterns"
+NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED: cuInit()'s answer in a fork of a process that had called it
+
+
+class Child:
+    """work() in a forked process, beside this one; what it returns is the exit code, 255 where it raises."""
+
+    def __init__(self, work):
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 255
+            try:
+                code = work()
+            finally:
+                os._exit(code)
+
+    def code(self):
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def start_driver():
+    """Call the driver as the first thing that needs the device does; 0: it starts, or there is none."""
+    import torch
+
+    if torch.cuda._is_in_bad_fork():
+        return NOT_INITIALIZED
+    try:
+        return ctypes.CDLL("libcuda.so.1").cuInit(0) & 0xFF
+    except OSError:
+        return 0
 
 
 def fork_has_device():
-    """May a forked process start CUDA?  Not if something has called the driver before the fork."""
-    import torch
-
-    pid = os.fork()
-    if pid == 0:
-        os._exit(torch.cuda._is_in_bad_fork())
-    return os.waitpid(pid, 0)[1] == 0
+    """May a forked process start CUDA?  Not if something has called the driver before the fork; PyTorch knows only of
+    its own calls from Python."""
+    return Child(start_driver).code() != NOT_INITIALIZED
 
 
 def import_later(names):
@@ -68,10 +94,13 @@ def get_ready_to_compile(target):
     with contextlib.suppress(Exception):
         for module in pkgutil.iter_modules(importlib.import_module(PATTERNS).__path__, PATTERNS + "."):
             importlib.import_module(module.name)
+    trial = Child(trial_of_patterns) if target == "cuda" else None
     hash_files()
     if target == "cpu":
         find_vectors()
-        register_patterns()
+    if trial is None or trial.code() == 0:
+        with contextlib.suppress(Exception):
+            register_patterns()
 
 
 def hash_files():
@@ -89,14 +118,23 @@ def hash_files():
 
 
 def register_patterns():
-    """Inductor's patterns of attention and the like, which it registers at the first compilation for a device.  Not for
-    a GPU: they are made of tensors that stand for the device's, and nothing here may start it."""
-    with contextlib.suppress(Exception):
-        import torch
-        from torch._inductor.fx_passes import joint_graph, post_grad
+    """Register inductor's patterns of attention and the like, which a worker would do at its first compilation.
 
-        joint_graph.lazy_init(torch.device("cpu"))
-        post_grad.lazy_init()
+    They are traced on tensors that stand for a device's.  Those for a GPU would start it, so it is the cpu's here: no
+    pattern depends on the device, and the same serve for a GPU.  On cuda torch.cuda.is_available() has to say yes
+    meanwhile (import_torch()): where it says no, FakeTensorMode counts the GPUs, which starts the driver."""
+    import torch
+    from torch._inductor.fx_passes import joint_graph, post_grad
+
+    joint_graph.lazy_init(torch.device("cpu"))
+    post_grad.lazy_init()
+    joint_graph.lazy_init = lambda device=None: None
+
+
+def trial_of_patterns():
+    """0 where the driver starts in a process that is forked behind register_patterns(): another PyTorch may call it."""
+    register_patterns()
+    return Child(start_driver).code()
 
 
 def find_vectors():
