@@ -1370,6 +1370,32 @@ def workers_are_forked_knowing_the_compiler_and_the_patterns():
     assert os.waitpid(pid, 0)[1] == 0
 
 
+@test
+def byte_code_is_made_of_what_statements_import():
+    """Relative names, modules of packages, and what is imported by what is imported; not what functions import."""
+    import bytecode
+
+    files = {"top_a/__init__.py": "from .b import x", "top_a/b.py": "import top_c as x", "top_a/late.py": "",
+             "top_a/d/__init__.py": "", "top_a/d/e.py": "from .. import f", "top_a/f.py": "import none.at.all",
+             "top_c.py": "from top_a.d import e\ndef g():\n    import top_a.late", "top_h.py": "an error"}
+    with tempfile.TemporaryDirectory() as where:
+        for name, text in files.items():
+            os.makedirs(os.path.dirname(os.path.join(where, name)), exist_ok=True)
+            with open(os.path.join(where, name), "w", encoding="utf-8") as f:
+                f.write(text)
+        sys.path.insert(0, where)
+        before = sys.pycache_prefix, sys.dont_write_bytecode
+        sys.pycache_prefix, sys.dont_write_bytecode = os.path.join(where, "made"), False
+        try:
+            bytecode.compile_all(["top_a", "top_h", "top_none"])
+        finally:
+            sys.pycache_prefix, sys.dont_write_bytecode = before
+            sys.path.remove(where)
+        made = {name for name in files if os.path.exists(
+            f"{where}/made{where}/{name[:-3]}.{sys.implementation.cache_tag}.pyc")}
+    assert made == files.keys() - {"top_a/late.py", "top_h.py"}
+
+
 def workers_of_a_gpu_are_forked_with_the_patterns_they_would_register():
     """And nobody has called the driver before the fork: then no worker could."""
     import subprocess
