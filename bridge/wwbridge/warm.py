@@ -21,13 +21,16 @@ from . import NoCollection
 
 # What torch.export and torch.compile import at their first use.  These names are PyTorch's: a missing one is skipped.
 EXPORT = (
-    "sympy.combinatorics", "torch._export.db.logging", "torch.export._trace", "torch.export._unlift",
+    "sympy.combinatorics", "torch._export.db.logging", "torch._export.passes.replace_autocast_with_hop_pass",
+    "torch._export.passes.replace_set_grad_with_hop_pass", "torch.export._trace", "torch.export._unlift",
 )  # fmt: skip
 COMPILE = (
     "sympy.physics.units", "sympy.tensor.tensor", "torch._dynamo.backends.cudagraphs",
     "torch._dynamo.backends.distributed", "torch._dynamo.backends.inductor", "torch._dynamo.backends.onnxrt",
     "torch._dynamo.backends.tensorrt", "torch._dynamo.backends.torchxla", "torch._dynamo.backends.tvm",
-    "torch._dynamo.dce_extra_outputs", "torch._dynamo.repro.after_dynamo", "torch._inductor.async_compile",
+    "torch._dynamo.dce_extra_outputs", "torch._dynamo.repro.after_dynamo",
+    "torch._functorch._activation_checkpointing.remat_using_tags_for_fwd_loss_bwd_graph_pass",
+    "torch._inductor.async_compile",
     "torch._inductor.bounds", "torch._inductor.choices", "torch._inductor.codegen.cpp_wrapper_gpu",
     "torch._inductor.codegen.cuda_combined_scheduling", "torch._inductor.codegen.memory_planning",
     "torch._inductor.codegen.segmented_tree", "torch._inductor.codegen.triton",
@@ -104,13 +107,15 @@ def get_ready_to_compile(target):
 
 
 def hash_files():
-    """Compute the hashes of PyTorch's and Triton's own files, which they cache in the process."""
+    """Compute the hashes of PyTorch's and Triton's own files, which they cache in the process; and register what
+    generates code."""
     with contextlib.suppress(Exception):
         from torch._inductor.codecache import torch_key
-        from torch._inductor.codegen.common import init_backend_registration
+        from torch._inductor.codegen.common import get_device_op_overrides, init_backend_registration
 
         torch_key()
         init_backend_registration()
+        get_device_op_overrides("cpu")  # which imports those of all devices
     with contextlib.suppress(Exception):
         from triton.runtime.cache import triton_key
 
