@@ -169,17 +169,18 @@ class ImportedMemory:
 
 
 def wanted(task):
-    """(role, name, sizes, strides, dtype) of every buffer of a task, in the order of the graph."""
+    """(role, name, sizes, strides, dtype, apart) of every buffer of a task, in the order of the graph."""
     for role, table in (("input", task.table["inputs"]), ("param", task.table["params"])):
         for name, t in table:
-            yield role, name, t.shape, t.stride(), t.dtype
+            yield role, name, t.shape, t.stride(), t.dtype, False
     for i, (sizes, strides, dtype) in enumerate(task.out_meta):
-        yield "output", f"output{i}", sizes, strides, dtype
+        yield "output", f"output{i}", sizes, strides, dtype, task.out_apart[i]
 
 
-def row(role, name, sizes, strides, dtype):
+def row(role, name, sizes, strides, dtype, apart):
+    """apart: of an output, whether the task makes it in memory of its own."""
     nbytes = span_bytes(sizes, strides, dtype.itemsize)
-    return {"role": role, "name": name, "bytes": nbytes, "alloc_bytes": HostMemory.size(nbytes)}
+    return {"role": role, "name": name, "bytes": nbytes, "alloc_bytes": HostMemory.size(nbytes), "apart": apart}
 
 
 class Shared:
@@ -199,8 +200,8 @@ class Shared:
         self.pairs = [([span(t) for t in mine], [span(t.detach()) for _, t in theirs])
                       for mine, theirs in ((self.inputs, task.table["inputs"]), (self.params, task.table["params"]))]
 
-    def _make(self, role, name, sizes, strides, dtype, fd):
-        r = row(role, name, sizes, strides, dtype)
+    def _make(self, role, name, sizes, strides, dtype, apart, fd):
+        r = row(role, name, sizes, strides, dtype, apart)
         if self.task.target.kind == "cuda":
             m = DeviceMemory(r["bytes"], self.task.device)
         else:

@@ -38,7 +38,7 @@ from .local import Local
 from .pool import Pool
 from .redraw import CONTAINERS, State, tensors_of
 from .reference import References, degenerate
-from .tensors import DTYPES, copy_all, out_of_memory, same_bits, span, span_bytes, sub_seed
+from .tensors import DTYPES, apart, copy_all, out_of_memory, same_bits, span, span_bytes, sub_seed
 from .ties import Cost
 from .trace import Trace
 
@@ -140,7 +140,7 @@ class Task:
         self._graph = self._shared = self._clock = self._references = self._draw_key = self._kept = self._found = None
         self._borrowed = []
         self._pool = Pool(target, target.pool_bytes)
-        self.out_meta = []
+        self.out_meta, self.out_apart = [], []
         self.local.enter()
         self.module = self._execute()
         with torch.no_grad():
@@ -401,6 +401,7 @@ class Task:
         del copies
         self._find_mutated()
         self.rounded = [rounded(t) for t in first]
+        self.out_apart = apart(first, [*self.inputs, *self.params.values(), *self.state.values()])
         first = [t.clone() for t in first]
         self.out_meta = [(tuple(t.shape), tuple(torch.empty_like(t, device="meta").stride()), t.dtype) for t in first]
         seed_all(2)

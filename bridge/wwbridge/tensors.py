@@ -36,6 +36,22 @@ def span_bytes(sizes, strides, itemsize):
     return (1 + sum((s - 1) * st for s, st in zip(sizes, strides))) * itemsize
 
 
+def reach(t):
+    """The addresses that a tensor's strides reach: the first, and that behind the last."""
+    return t.data_ptr(), t.data_ptr() + span_bytes(t.shape, t.stride(), t.itemsize)
+
+
+def overlap(a, b):
+    (a, a_end), (b, b_end) = reach(a), reach(b)
+    return max(a, b) < min(a_end, b_end)
+
+
+def apart(tensors, held):
+    """Of each tensor: does it lie in memory that none of the others and none of `held` lies in?"""
+    return [not any(overlap(t, o) for o in held) and
+            not any(k != i and overlap(t, o) for k, o in enumerate(tensors)) for i, t in enumerate(tensors)]
+
+
 def sub_seed(seed, what):
     return int.from_bytes(hashlib.sha256(f"{seed}/{what}".encode()).digest()[:8], "little") >> 1
 

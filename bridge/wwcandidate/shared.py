@@ -86,13 +86,14 @@ class Lender:
 
 class Shared:
     """Tensors of the inputs in the order of the task's graph; of the parameters by name.  `outputs`: (shape, dtype,
-    strides) of each, no strides if any will do."""
+    strides) of each, no strides if any will do; `apart`: whether the task makes it in memory of its own."""
 
     def __init__(self, rows, fds, device):
         self.inputs, self.params, self.outputs, self.landing, self.memory = [], {}, [], [], []
         self.lender = Lender() if device.type == "cuda" else None
         self.outputs = [(torch.Size(r["sizes"]), DTYPES[r["dtype"]], None if r.get("loose") else r["strides"])
                         for r in rows if r["role"] == "output"]
+        self.apart = [r.get("apart", False) for r in rows if r["role"] == "output"]
         for row, fd in zip(rows, fds):
             if device.type == "cuda":
                 from wwbridge.buffers import ImportedMemory

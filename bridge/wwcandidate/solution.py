@@ -23,6 +23,7 @@ from wwbridge.compiler import compiled
 from wwbridge.local import Local
 from wwbridge.redraw import tensors_of
 from wwbridge.source import construct
+from wwbridge.tensors import overlap
 
 from . import Problem, build
 
@@ -169,6 +170,8 @@ class Solution:
                 self.refresh.append((mine[name], shared[other]))
             else:
                 mine[name].data = shared[other]
+        self.held = {t.untyped_storage().data_ptr() for t in (*self.ground.shared.inputs, *shared.values(),
+                                                              *(t for t, _ in self.refresh))}
 
     # ---- Calling
 
@@ -184,7 +187,18 @@ class Solution:
         if len(found) != len(self.outputs):
             raise Problem("output", f"forward() returned {len(found)} tensors, the task returns {len(self.outputs)}")
         self.found = [self.plain(i, t, *form) for i, (t, form) in enumerate(zip(found, self.outputs))]
+        self.separate()
         return self.ground.shared.places(self.found)
+
+    def separate(self):
+        """Copy, within the call, what is an argument's, the state's or another output's memory where the task's output
+        is a copy."""
+        storages = [t.untyped_storage().data_ptr() for t in self.found]
+        alone = len(set(storages)) == len(storages)
+        for i, (t, at) in enumerate(zip(self.found, storages)):
+            if self.ground.shared.apart[i] and (at in self.held or not alone and any(
+                    k != i and overlap(t, o) for k, o in enumerate(self.found))):
+                self.found[i] = t.clone()
 
     def plain(self, i, t, shape, dtype, strides):
         """A tensor with the memory layout of the task's output: a view where the task's output is a copy (expand() for

@@ -262,7 +262,7 @@ static enum ww_rc read_sizes(struct ww_ref_buffers *out, const json_t *rows, str
 		WW_CHECK(ww_json_get_int(row, "alloc_bytes", what, &alloc, err));
 		if (bytes < 0 || alloc < bytes || alloc == 0)
 			return ww_err_set(err, WW_ERR_PROTOCOL, "%s has a buffer of impossible size", what);
-		out->b[out->n] = (struct ww_ref_buffer){ -1, (uint64_t)bytes, (uint64_t)alloc };
+		out->b[out->n] = (struct ww_ref_buffer){ -1, (uint64_t)bytes, (uint64_t)alloc, ww_json_bool(row, "apart", 0) };
 	}
 	return WW_OK;
 }

@@ -125,6 +125,7 @@ struct ww_ref_buffer {
 	int fd;               /* owned by the struct */
 	uint64_t bytes;       /* what the tensor spans */
 	uint64_t alloc_bytes; /* what is allocated: a multiple of the page or of CUDA's granularity */
+	int apart; /* an output that the task makes in memory of its own: no input's, state's or other output's */
 };
 struct ww_ref_buffers {
 	struct ww_ref_buffer *b;

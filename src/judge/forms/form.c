@@ -124,9 +124,10 @@ static int add_rows(json_t *rows, const json_t *graph, const char *lists, const 
 		if (at >= b->n)
 			return at;
 		json_array_append_new(rows,
-			json_pack("{s:s, s:b, s:s, s:O, s:O, s:O, s:I}", "role", role, "loose", loose && loose[i], "name",
-				ww_json_str(x, "name", ""), "dtype", json_object_get(x, "dtype"), "sizes", json_object_get(x, "sizes"),
-				"strides", json_object_get(x, "strides"), "alloc_bytes", (json_int_t)b->b[at].alloc_bytes));
+			json_pack("{s:s, s:b, s:b, s:s, s:O, s:O, s:O, s:I}", "role", role, "loose", loose && loose[i], "apart",
+				b->b[at].apart, "name", ww_json_str(x, "name", ""), "dtype", json_object_get(x, "dtype"), "sizes",
+				json_object_get(x, "sizes"), "strides", json_object_get(x, "strides"), "alloc_bytes",
+				(json_int_t)b->b[at].alloc_bytes));
 		at++;
 	}
 	return at;
@@ -507,12 +508,29 @@ static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res,
 	return WW_OK;
 }
 
+static const struct ww_ref_buffer *output_of(const struct ww_judge_task *t, int i)
+{
+	return &t->buffers.b[t->facts.n_inputs + t->facts.n_params + i];
+}
+
+static int are_apart(const struct form *f, struct ww_run_result *res)
+{
+	const struct ww_judge_task *t = f->s->t;
+	int apart[WW_MAX_OUTPUTS];
+	for (int i = 0; i < t->facts.n_outputs; i++)
+		apart[i] = output_of(t, i)->apart;
+	return ww_outputs_apart(ww_candidate_pid(f->c), f->answer.places, t->shapes.outputs, t->facts.n_outputs, apart,
+		!on_cuda(t), res->text, sizeof(res->text));
+}
+
 static enum ww_rc form_guards(void *self, struct ww_run_result *res, struct ww_err *err)
 {
 	struct form *f = self;
 	int same = 1;
 	memset(res, 0, sizeof(*res));
-	if (!on_cuda(f->s->t))
+	if (!are_apart(f, res))
+		res->kind = WW_RUN_REFUSED;
+	if (!on_cuda(f->s->t) || res->kind != WW_RUN_OK)
 		return WW_OK;
 	usleep(SETTLE_US);
 	enum ww_rc rc = ww_ref_same(f->s->t->ref, &same, err);
@@ -522,11 +540,6 @@ static enum ww_rc form_guards(void *self, struct ww_run_result *res, struct ww_e
 			res->text, sizeof(res->text), "the outputs changed after the end of the call: work was left on the device");
 	}
 	return rc;
-}
-
-static const struct ww_ref_buffer *output_of(const struct ww_judge_task *t, int i)
-{
-	return &t->buffers.b[t->facts.n_inputs + t->facts.n_params + i];
 }
 
 static enum ww_rc map_outputs(struct form *f, struct ww_err *err)

@@ -1,6 +1,8 @@
 /* outputs.c - see outputs.h. */
 #include "judge/forms/outputs.h"
 
+#include "base/mem.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdint.h>
@@ -187,4 +189,66 @@ int ww_outputs_take(pid_t pid, const int64_t *places, int n_places, const struct
 		at += 1 + out[i].rank;
 	}
 	return 1;
+}
+
+/* ---- Memory of their own ----------------------------------------------------------------------------------------- */
+
+struct reach {
+	uint64_t start, end;
+};
+
+static struct reach reach_of(const struct ww_tensor *t, const int64_t *layout)
+{
+	int64_t span = t->numel ? ww_outputs_span(t, layout + 1) : 0;
+	return (struct reach){ (uint64_t)layout[0], layout[0] ? (uint64_t)(layout[0] + span) : 0 };
+}
+
+static int overlap(const struct reach *a, const struct reach *b) { return a->start < b->end && b->start < a->end; }
+
+/* How far from r->start on private memory without a file goes, at most r->end.  One range after the other, as the
+ * system lists them by address. */
+static uint64_t private_until(FILE *maps, const struct reach *r)
+{
+	char line[4400], rights[8];
+	unsigned long long start, end, file;
+	uint64_t at = r->start;
+	rewind(maps);
+	while (at < r->end && fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%llx-%llx %7s %*x %*x:%*x %llu", &start, &end, rights, &file) == 4 && start <= at &&
+			at < end) {
+			if (rights[3] != 'p' || file)
+				return at;
+			at = end;
+		}
+	return at;
+}
+
+static int is_private(FILE *maps, const struct reach *r) { return maps && private_until(maps, r) >= r->end; }
+
+int ww_outputs_apart(pid_t pid, const int64_t *places, const struct ww_tensor *out, int n, const int *apart, int pages,
+	char *why, size_t why_bytes)
+{
+	char name[64];
+	ww_auto_free struct reach *r = calloc((size_t)n + 1, sizeof(*r));
+	int good = r != NULL;
+	snprintf(name, sizeof(name), "/proc/%d/maps", (int)pid);
+	FILE *maps = pages ? fopen(name, "re") : NULL;
+	for (int i = 0; r && i < n; places += 1 + out[i++].rank)
+		r[i] = reach_of(&out[i], places);
+	for (int i = 0; good && i < n; i++) {
+		for (int k = 0; good && apart[i] && k < n; k++)
+			if (k != i && overlap(&r[i], &r[k])) {
+				snprintf(
+					why, why_bytes, "outputs %d and %d lie in the same memory, of which the task's are copies", i, k);
+				good = 0;
+			}
+		if (good && apart[i] && pages && r[i].start < r[i].end && !is_private(maps, &r[i])) {
+			snprintf(why, why_bytes,
+				"output %d lies in memory of a file or in shared memory; return memory of PyTorch's", i);
+			good = 0;
+		}
+	}
+	if (maps)
+		fclose(maps);
+	return good;
 }

@@ -223,10 +223,59 @@ static void a_long_call_counts_as_the_middle_one(void **state)
 	assert_int_equal(sum.n[WW_CODE_LIBRARY], 896 * 4 + 5);
 }
 
+/* What `layout` says of two outputs of a page each, of which the first must be memory of its own. */
+static int apart(const char *first, const char *second, int pages)
+{
+	static const int page[] = { 1024 }, plain[] = { 0 }, own[] = { 1, 0 };
+	struct ww_tensor t[2] = { tensor(1, page, plain), tensor(1, page, plain) };
+	int64_t places[] = { (int64_t)(uintptr_t)first, 1, (int64_t)(uintptr_t)second, 1 };
+	char why[128] = "";
+	int good = ww_outputs_apart(getpid(), places, t, 2, own, pages, why, sizeof(why));
+	assert_int_equal(good, !*why);
+	return good;
+}
+
+static char *map_page(int flags, int fd)
+{
+	void *m = mmap(NULL, 4096, PROT_READ | PROT_WRITE, flags, fd, 0);
+	assert_true(m != MAP_FAILED);
+	return m;
+}
+
+static void memory_of_their_own(void **state)
+{
+	enum { PAGE = 4096 };
+	int fd = memfd_create("pages", MFD_CLOEXEC);
+	(void)state;
+	assert_int_equal(ftruncate(fd, PAGE), 0);
+	char *plain = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *of_file = map_page(MAP_SHARED, fd), *seen_of_file = map_page(MAP_PRIVATE, fd);
+	char *shared = map_page(MAP_SHARED | MAP_ANONYMOUS, -1), *heap = malloc(2 * PAGE);
+	assert_true(apart(plain, plain + PAGE, 1));
+	assert_true(apart(heap, heap + PAGE, 1));
+	assert_false(apart(plain, plain, 1));
+	assert_false(apart(plain, plain + PAGE - 4, 0));
+	assert_false(apart(of_file, plain, 1));
+	assert_false(apart(seen_of_file, plain, 1));
+	assert_false(apart(shared, plain, 1));
+	assert_true(apart(of_file, plain, 0));
+	assert_true(apart(plain, of_file, 1)); /* nothing is asked of the second */
+	assert_int_equal(mprotect(plain + PAGE, PAGE, PROT_READ), 0);
+	assert_true(apart(plain + PAGE / 2, plain + 2 * PAGE, 1)); /* two mappings, one beside the other */
+	assert_int_equal(munmap(plain + PAGE, PAGE), 0);
+	assert_false(apart(plain + PAGE / 2, plain + 2 * PAGE, 1));
+	munmap(plain, 3 * PAGE);
+	munmap(of_file, PAGE);
+	munmap(seen_of_file, PAGE);
+	munmap(shared, PAGE);
+	free(heap);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(shared_elements), cmocka_unit_test(any_layout),
-		cmocka_unit_test(nothing_that_is_not_there), cmocka_unit_test(pieces), cmocka_unit_test(whose_code),
-		cmocka_unit_test(a_long_call_counts_as_the_middle_one) };
+		cmocka_unit_test(memory_of_their_own), cmocka_unit_test(nothing_that_is_not_there), cmocka_unit_test(pieces),
+		cmocka_unit_test(whose_code), cmocka_unit_test(a_long_call_counts_as_the_middle_one) };
 	return cmocka_run_group_tests_name("judge/outputs", tests, NULL, NULL);
 }
