@@ -253,6 +253,8 @@ static enum ww_rc look(struct waiting *w, struct ww_err *err)
 		kill_it(c);
 		return WW_ERR_LIMIT;
 	}
+	if (ww_sampler_look_ns(c->sampler) && now >= ww_sampler_look_ns(c->sampler))
+		ww_sampler_look(c->sampler);
 	if (now < w->look_ns)
 		return WW_OK;
 	w->look_ns = now + WATCH_MS * 1000000ull;
@@ -270,6 +272,17 @@ static enum ww_rc look(struct waiting *w, struct ww_err *err)
 	return WW_ERR_LIMIT;
 }
 
+/* Until somebody has to look. */
+static struct timespec pause_of(const struct waiting *w)
+{
+	uint64_t now = ww_now_ns(), sample_ns = ww_sampler_look_ns(w->c->sampler), ns = WATCH_MS * 1000000ull;
+	if (now < w->spin_ns)
+		ns = 0;
+	else if (sample_ns && sample_ns < now + ns)
+		ns = sample_ns > now ? sample_ns - now : 0;
+	return (struct timespec){ 0, (long)ns };
+}
+
 static enum ww_rc wait_candidate(void *ctx, short events, struct ww_err *err)
 {
 	struct waiting *w = ctx;
@@ -277,7 +290,8 @@ static enum ww_rc wait_candidate(void *ctx, short events, struct ww_err *err)
 	for (;;) {
 		WW_CHECK(look(w, err));
 		struct pollfd p[2] = { { c->sock, events, 0 }, { c->log_fd, POLLIN, 0 } };
-		int n = poll(p, 2, ww_now_ns() < w->spin_ns ? 0 : WATCH_MS);
+		struct timespec until = pause_of(w);
+		int n = ppoll(p, 2, &until, NULL);
 		ww_sampler_take(c->sampler);
 		if (n > 0 && (p[1].revents & POLLIN))
 			drain_log(c);

@@ -12,6 +12,7 @@
 #include "base/median.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,7 +29,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CHECKED = 4, NEAR_BYTES = 2048, MAX_SEARCHED = 16 << 20, RING_BYTES = 32 << 10, MAX_SAMPLES = 1 << 20 };
+enum {
+	CHECKED = 4,
+	LOOKS = 2,
+	NEAR_BYTES = 2048,
+	MAX_SEARCHED = 16 << 20,
+	RING_BYTES = 32 << 10,
+	MAX_SAMPLES = 1 << 20
+};
 
 struct range {
 	uint64_t start, end;
@@ -65,7 +73,9 @@ struct ww_sampler {
 	struct sample *samples; /* of the call in progress */
 	int n_samples;
 	size_t max_samples;
-	uint64_t lost; /* and those for which there was no room */
+	uint64_t lost;                       /* and those for which there was no room */
+	uint64_t begin_ns, took_ns, look_ns; /* of the call in progress; of the last one; when to look, 0: not */
+	int looked, found;
 };
 
 /* ---- Mappings ---------------------------------------------------------------------------------------------------- */
@@ -305,9 +315,17 @@ void ww_sampler_take(struct ww_sampler *x)
 void ww_sampler_begin(struct ww_sampler *x)
 {
 	ww_sampler_take(x);
-	if (x)
-		x->n_samples = 0, x->lost = 0;
+	if (!x)
+		return;
+	x->n_samples = x->looked = x->found = 0;
+	x->lost = 0;
+	x->begin_ns = ww_now_ns();
+	x->look_ns = 0;
+	if (x->copies && x->took_ns && ww_rng_below(&x->rng, LOOKS) == 0)
+		x->look_ns = x->begin_ns + ww_rng_below(&x->rng, x->took_ns);
 }
+
+uint64_t ww_sampler_look_ns(const struct ww_sampler *x) { return x ? x->look_ns : 0; }
 
 /* ---- Classification ---------------------------------------------------------------------------------------------- */
 
@@ -348,7 +366,22 @@ static int is_copied(const struct ww_sampler *x, const struct sample *s)
 			 to = r->end - s->at > NEAR_BYTES ? s->at + NEAR_BYTES : r->end;
 	struct iovec here = { code, to - from }, there = { (void *)(uintptr_t)from, to - from };
 	ssize_t n = process_vm_readv(x->pid, &here, 1, &there, 1, 0);
-	return n > 0 && ww_copies_has(x->copies, code, (size_t)n);
+	return n <= 0 || ww_copies_has(x->copies, code, (size_t)n); /* code that is not there any more is a library's */
+}
+
+/* At the newest sample of own code. */
+void ww_sampler_look(struct ww_sampler *x)
+{
+	const struct sample *newest = NULL;
+	x->look_ns = 0;
+	ww_sampler_take(x);
+	if (!x->n)
+		read_maps(x);
+	for (int i = 0; i < x->n_samples; i++)
+		if (whose(x, &x->samples[i]) == WW_CODE_OWN && (!newest || x->samples[i].ns > newest->ns))
+			newest = &x->samples[i];
+	x->looked = newest != NULL;
+	x->found = newest && is_copied(x, newest);
 }
 
 /* At random, or a solution could begin with other code than it goes on with. */
@@ -382,7 +415,10 @@ void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen)
 	 * library's. */
 	seen->n[WW_CODE_LIBRARY] += (int)(x->lost < MAX_SAMPLES ? x->lost : MAX_SAMPLES);
 	check_some(x, seen);
+	seen->looked = x->looked;
+	seen->found = x->found;
 	seen->calls = 1;
+	x->took_ns = ww_now_ns() - x->begin_ns;
 }
 
 void ww_seen_add(struct ww_seen *sum, const struct ww_seen *x)
@@ -390,6 +426,8 @@ void ww_seen_add(struct ww_seen *sum, const struct ww_seen *x)
 	sum->calls += x->calls;
 	sum->checked += x->checked;
 	sum->copied += x->copied;
+	sum->looked += x->looked;
+	sum->found += x->found;
 	for (int k = 0; k < WW_CODE_KINDS; k++)
 		sum->n[k] += x->n[k];
 }
@@ -427,11 +465,19 @@ void ww_seen_total(const struct ww_seen_calls *c, struct ww_seen *sum)
 		sum->calls += one->calls;
 		sum->checked += one->checked;
 		sum->copied += one->copied;
+		sum->looked += one->looked;
+		sum->found += one->found;
 		for (int k = 0; k < WW_CODE_KINDS; k++)
 			samples[k] += share * one->n[k];
 	}
 	for (int k = 0; k < WW_CODE_KINDS; k++)
 		sum->n[k] = (int)lround(samples[k]);
+}
+
+double ww_seen_copied(const struct ww_seen *x)
+{
+	double after = x->checked ? (double)x->copied / x->checked : 0;
+	return fmax(after, x->looked ? (double)x->found / x->looked : 0);
 }
 
 int ww_seen_is_library(int own, int library, int calls, double excused_us)

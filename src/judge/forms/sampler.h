@@ -15,6 +15,9 @@
  * A thread's own code does not count while another thread is in a library's: being busy beside a library costs no time.
  * Since threads are sampled by their own time, a busy machine changes nothing.
  *
+ * What code is is its bytes, which are looked at when the call has ended.  A solution can exchange them before that (it
+ * writes its files as it likes), so in some calls they are also read at a random moment, from beside.
+ *
  * Rejected: stopping the process at random moments and reading its threads' registers.  On a busy machine the judge
  * comes too late, and a stopped call is seen by the gap in its time, so that its time cannot count. */
 #pragma once
@@ -30,7 +33,10 @@ enum ww_code { WW_CODE_OWN, WW_CODE_LIBRARY, WW_CODE_OTHER, WW_CODE_KINDS };
 struct ww_seen {
 	int calls, n[WW_CODE_KINDS];
 	int checked, copied;
+	int looked, found; /* the same, while calls were under way */
 };
+/* The share of own code that is a copy of a library's. */
+double ww_seen_copied(const struct ww_seen *x);
 void ww_seen_add(struct ww_seen *sum, const struct ww_seen *x);
 
 /* The last calls, each by itself. */
@@ -55,6 +61,9 @@ struct ww_sampler *ww_sampler_open_runner(pid_t pid);
 void ww_sampler_close(struct ww_sampler *x);
 /* Around a call; in a long one, take() at least every 50 ms.  At the end the process stands. */
 void ww_sampler_begin(struct ww_sampler *x);
+/* When to call look(), of a call that has begun: it may be once, at a random moment.  0: not in this call. */
+uint64_t ww_sampler_look_ns(const struct ww_sampler *x);
+void ww_sampler_look(struct ww_sampler *x);
 void ww_sampler_take(struct ww_sampler *x);
 void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen);
 /* Whether the process, which stands, has mapped code of its own. */

@@ -139,7 +139,7 @@ static double excused_us(
 /* 1 where a library computed in these calls, `excused` microseconds of its time in a call not counted. */
 static int is_library(const struct ww_seen *seen, double excused)
 {
-	int copied = seen->checked ? seen->n[WW_CODE_OWN] * seen->copied / seen->checked : 0;
+	int copied = (int)(seen->n[WW_CODE_OWN] * ww_seen_copied(seen));
 	int own = seen->n[WW_CODE_OWN] - copied, library = seen->n[WW_CODE_LIBRARY] + copied;
 	double each_us = seen->calls ? (double)WW_SAMPLE_US / seen->calls : 0;
 	return (own == 0 && library >= ENOUGH && library * each_us > GLUE_US) ||
@@ -151,11 +151,12 @@ static int calls_are_library(
 {
 	double excused = excused_us(s, calls, traced, share);
 	ww_log(WW_LOG_DEBUG,
-		"whose code: in %d calls %d own (%d of %d copied), %d of libraries, %d other; "
+		"whose code: in %d calls %d own (%d of %d copied, %d of %d under way), %d of libraries, %d other; "
 		"%.0f us of a library's in a call, %.0f "
 		"traced, %.0f excused",
-		calls->calls, calls->n[WW_CODE_OWN], calls->copied, calls->checked, calls->n[WW_CODE_LIBRARY],
-		calls->n[WW_CODE_OTHER], us_in(calls, WW_CODE_LIBRARY), us_in(traced, WW_CODE_LIBRARY), excused);
+		calls->calls, calls->n[WW_CODE_OWN], calls->copied, calls->checked, calls->found, calls->looked,
+		calls->n[WW_CODE_LIBRARY], calls->n[WW_CODE_OTHER], us_in(calls, WW_CODE_LIBRARY),
+		us_in(traced, WW_CODE_LIBRARY), excused);
 	return is_library(calls, excused);
 }
 
