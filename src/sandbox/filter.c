@@ -75,7 +75,7 @@ static const char *const denied_shell[] = { "socket", "socketpair", "connect", "
 
 static const char *const allowed_builder[] = { "brk", "mmap", "munmap", "mprotect", "mremap", "madvise", "exit",
 	"exit_group", "rt_sigreturn", "rt_sigprocmask", "futex", "close", NULL };
-static const char *const allowed_runner_cpu[] = { "brk", "munmap", "mremap", "exit", "exit_group", "rt_sigreturn",
+static const char *const allowed_runner_cpu[] = { "brk", "munmap", "exit", "exit_group", "rt_sigreturn",
 	"rt_sigprocmask", "rt_sigaction", "sigaltstack", "futex", "close", "read", "write", "readv", "writev", "recvmsg",
 	"sendmsg", "recvfrom", "sendto", "poll", "ppoll", "fstat", "lseek", "clock_gettime", "clock_nanosleep", "nanosleep",
 	"sched_yield", "sched_getaffinity", "getpid", "gettid", "getcpu", "getrandom", "membarrier", "restart_syscall",
