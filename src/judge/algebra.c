@@ -11,7 +11,8 @@
  *     possible   what the launches can have done in the time measured, at the rate that the device cannot exceed: its
  *                units, times what they do in a cycle, times its highest clock (struct ww_run_facts).  Without
  *                tensor-core instructions in the binary that is the fp32 rate (twice it where operands are half or
- *                bfloat16: two to a register).
+ *                bfloat16: two to a register).  So it is for a plan's kernels on cpu: Linux gives AMX's tiles to a
+ *                process that asks for them (arch_prctl), and the runner neither asks nor may its kernels.
  *
  * The limit is by construction, since any that is measured is too low when the machine was busy: a peak that came from
  * such a machine has called honest solutions algebraic (noise in the time measured only adds to it, which is the safe
@@ -59,10 +60,9 @@ static double launch_limit(const struct ww_session *s)
 {
 	const struct ww_run_facts *f = &s->t->judge->facts;
 	int half = ww_half_operands(&s->t->facts);
-	if (f->device.target == WW_TARGET_CPU)
-		return fmax(f->plain_limit_flops, half ? f->matrix_limit_flops : f->matrix_limit_flops / 2);
-	if (!s->binary || ww_cubin_tensor_cores(s->binary->binary, s->binary->binary_bytes, f->device.cc))
-		return f->matrix_limit_flops;
+	int cpu = f->device.target == WW_TARGET_CPU;
+	if (cpu ? !s->image : !s->binary || ww_cubin_tensor_cores(s->binary->binary, s->binary->binary_bytes, f->device.cc))
+		return cpu && !half ? fmax(f->plain_limit_flops, f->matrix_limit_flops / 2) : f->matrix_limit_flops;
 	return half ? 2 * f->plain_limit_flops : f->plain_limit_flops;
 }
 
