@@ -658,7 +658,7 @@ enum ww_rc ww_form_attach(struct ww_judge_task *t, const int loose[WW_MAX_OUTPUT
 			err, WW_ERR_DEVICE, "the process for the solution cannot be set up: %s %.500s", res.text, a->text.p));
 	if (!on_cuda(t) && !ww_outputs_readable(ww_candidate_pid(c), ww_json_int(a->body, "address", 0)))
 		WW_TRY(ww_err_errno(err, WW_ERR_MISSING,
-			"this system does not let the judge read the memory of a solution's process (process_vm_readv)"));
+			"this system does not let the judge read the memory of a solution's process (process_vm_readv, /proc/PID/pagemap)"));
 	*out = c;
 	c = NULL;
 out:

@@ -1,14 +1,17 @@
 /* outputs.c - see outputs.h. */
 #include "judge/forms/outputs.h"
 
+#include "base/fs.h"
 #include "base/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 enum { BATCH = 512 };
 /* A run costs its page and a list entry, a byte its copy: whether runs are read or all that they lie in. */
@@ -36,12 +39,6 @@ static int read_at(pid_t pid, int64_t address, void *to, int64_t bytes)
 		done += k;
 	}
 	return 1;
-}
-
-int ww_outputs_readable(pid_t pid, int64_t address)
-{
-	char byte;
-	return read_at(pid, address, &byte, 1);
 }
 
 /* ---- Loops ------------------------------------------------------------------------------------------------------- */
@@ -205,34 +202,41 @@ static struct reach reach_of(const struct ww_tensor *t, const int64_t *layout)
 
 static int overlap(const struct reach *a, const struct reach *b) { return a->start < b->end && b->start < a->end; }
 
-/* How far from r->start on private memory without a file goes, at most r->end.  One range after the other, as the
- * system lists them by address. */
-static uint64_t private_until(FILE *maps, const struct reach *r)
+/* Of an entry of /proc/PID/pagemap (the kernel's Documentation/admin-guide/mm/pagemap.rst): the page was written, by
+ * this process, and nobody else has it. */
+static int is_own_page(uint64_t entry)
 {
-	char line[4400], rights[8];
-	unsigned long long start, end, file;
-	uint64_t at = r->start;
-	rewind(maps);
-	while (at < r->end && fgets(line, sizeof(line), maps))
-		if (sscanf(line, "%llx-%llx %7s %*x %*x:%*x %llu", &start, &end, rights, &file) == 4 && start <= at &&
-			at < end) {
-			if (rights[3] != 'p' || file)
-				return at;
-			at = end;
-		}
-	return at;
+	const uint64_t present = 1ull << 63, swapped = 1ull << 62, of_file = 1ull << 61, only_here = 1ull << 56;
+	return (entry & swapped) || (entry & (present | of_file | only_here)) == (present | only_here);
 }
 
-static int is_private(FILE *maps, const struct reach *r) { return maps && private_until(maps, r) >= r->end; }
+static int pages_are_own(int pagemap, const struct reach *r)
+{
+	uint64_t entries[BATCH], page = (uint64_t)sysconf(_SC_PAGESIZE), end = (r->end + page - 1) / page;
+	for (uint64_t at = r->start / page; at < end;) {
+		size_t want = end - at < BATCH ? (size_t)(end - at) : BATCH;
+		ssize_t n = pread(pagemap, entries, want * sizeof(*entries), (off_t)(at * sizeof(*entries)));
+		if (n < (ssize_t)sizeof(*entries))
+			return 0;
+		for (size_t i = 0; i < (size_t)n / sizeof(*entries); i++, at++)
+			if (!is_own_page(entries[i]))
+				return 0;
+	}
+	return 1;
+}
+
+static int open_pagemap(pid_t pid)
+{
+	char name[64];
+	snprintf(name, sizeof(name), "/proc/%d/pagemap", (int)pid);
+	return open(name, O_RDONLY | O_CLOEXEC);
+}
 
 int ww_outputs_apart(pid_t pid, const int64_t *places, const struct ww_tensor *out, int n, const int *apart, int pages,
 	char *why, size_t why_bytes)
 {
-	char name[64];
 	ww_auto_free struct reach *r = calloc((size_t)n + 1, sizeof(*r));
-	int good = r != NULL;
-	snprintf(name, sizeof(name), "/proc/%d/maps", (int)pid);
-	FILE *maps = pages ? fopen(name, "re") : NULL;
+	int good = r != NULL, pagemap = pages ? open_pagemap(pid) : -1;
 	for (int i = 0; r && i < n; places += 1 + out[i++].rank)
 		r[i] = reach_of(&out[i], places);
 	for (int i = 0; good && i < n; i++) {
@@ -242,13 +246,22 @@ int ww_outputs_apart(pid_t pid, const int64_t *places, const struct ww_tensor *o
 					why, why_bytes, "outputs %d and %d lie in the same memory, of which the task's are copies", i, k);
 				good = 0;
 			}
-		if (good && apart[i] && pages && r[i].start < r[i].end && !is_private(maps, &r[i])) {
+		if (good && apart[i] && pages && r[i].start < r[i].end && !pages_are_own(pagemap, &r[i])) {
 			snprintf(why, why_bytes,
-				"output %d lies in memory of a file or in shared memory; return memory of PyTorch's", i);
+				"output %d has pages that nobody has written, or that are a file's or shared; return memory of PyTorch's",
+				i);
 			good = 0;
 		}
 	}
-	if (maps)
-		fclose(maps);
+	ww_fd_close(&pagemap);
+	return good;
+}
+
+int ww_outputs_readable(pid_t pid, int64_t address)
+{
+	const struct reach r = { (uint64_t)address, (uint64_t)address + 1 };
+	char byte;
+	int pagemap = open_pagemap(pid), good = read_at(pid, address, &byte, 1) && pages_are_own(pagemap, &r);
+	ww_fd_close(&pagemap);
 	return good;
 }

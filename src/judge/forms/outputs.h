@@ -13,8 +13,9 @@
  * other.  Where elements of the task's own output share memory (expand(), a window) any layout will do.
  *
  * An output must be memory of its own where the task's is, or the solution saves a copy: of its input, of another
- * output.  The harness copies those, too.  Pages can be one another at several addresses, but only pages of a file or
- * of shared memory, as those of the inputs are: so all of such an output must be private memory of no file.
+ * output.  The harness copies those, too.  Pages of a file or of shared memory, as those of the inputs are, can be
+ * seen at several addresses, and a page that nobody has written is zeros that cost nothing.  So each page of such an
+ * output must have been written by that process, and be nobody else's.
  *
  * What is said is not believed: addresses and strides only select bytes of the candidate's own process, and what is not
  * there is its failure.  Nothing can be computed while the judge reads: no thread runs, and the filter refuses
@@ -36,12 +37,12 @@ int ww_outputs_take(pid_t pid, const int64_t *places, int n_places, const struct
 /* Bytes from the first to the last element of a tensor of t's shape with these strides, in elements; -1 where one is
  * negative or the tensor spans more than any memory. */
 int64_t ww_outputs_span(const struct ww_tensor *t, const int64_t *strides);
-/* 1 where each output i with apart[i] overlaps with no other one and, with `pages`, is private memory of no file.  Else
- * 0 and the reason; also where `places`, which ww_outputs_take() has taken, cannot be compared with the process's
- * mappings.  An address of 0 is not looked at. */
+/* 1 where each output i with apart[i] overlaps with no other one and, with `pages`, has only pages of its own.  Else 0
+ * and the reason.  `places` are those that ww_outputs_take() has taken; an address of 0 is not looked at. */
 int ww_outputs_apart(pid_t pid, const int64_t *places, const struct ww_tensor *out, int n, const int *apart, int pages,
 	char *why, size_t why_bytes);
 /* Whether elements of a tensor of t's shape may lie in one place, as expand() leaves them: 0 only where none do. */
 int ww_outputs_share(const struct ww_tensor *t, const int64_t *strides);
-/* Whether this system lets the judge read memory of a process that it has started: one byte at `address`. */
+/* Whether this system lets the judge read memory of a process that it has started, and whose its pages are: one byte at
+ * `address`, which that process has written. */
 int ww_outputs_readable(pid_t pid, int64_t address);

@@ -251,13 +251,22 @@ static void memory_of_their_own(void **state)
 	char *plain = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	char *of_file = map_page(MAP_SHARED, fd), *seen_of_file = map_page(MAP_PRIVATE, fd);
 	char *shared = map_page(MAP_SHARED | MAP_ANONYMOUS, -1), *heap = malloc(2 * PAGE);
+	assert_false(apart(plain, plain + PAGE, 1)); /* nobody has written it */
+	assert_int_equal(*(volatile char *)plain, 0);
+	assert_false(apart(plain, plain + PAGE, 1)); /* all such pages are one */
+	memset(plain, 1, 3 * PAGE);
+	memset(heap, 1, 2 * PAGE);
+	*of_file = *shared = 1;
 	assert_true(apart(plain, plain + PAGE, 1));
 	assert_true(apart(heap, heap + PAGE, 1));
 	assert_false(apart(plain, plain, 1));
 	assert_false(apart(plain, plain + PAGE - 4, 0));
 	assert_false(apart(of_file, plain, 1));
+	assert_int_equal(*(volatile char *)seen_of_file, 1);
 	assert_false(apart(seen_of_file, plain, 1));
 	assert_false(apart(shared, plain, 1));
+	*(volatile char *)seen_of_file = 2; /* now a copy */
+	assert_true(apart(seen_of_file, plain, 1));
 	assert_true(apart(of_file, plain, 0));
 	assert_true(apart(plain, of_file, 1)); /* nothing is asked of the second */
 	assert_int_equal(mprotect(plain + PAGE, PAGE, PROT_READ), 0);
