@@ -54,6 +54,7 @@ struct form {
 	struct ww_candidate *c;
 	struct ww_candidate_answer answer;
 	int flush;                       /* cuda: before the next call */
+	unsigned poisoned;               /* cpu: how often */
 	void *out[WW_MAX_OUTPUTS];       /* cpu: the task's output buffers, mapped */
 	int loose[WW_MAX_OUTPUTS];       /* elements of the task's own output lie in one place: any layout will do */
 	struct ww_lent lent;             /* cuda */
@@ -431,11 +432,37 @@ enum ww_rc ww_form_build(struct ww_judge_task *t, const struct ww_solution *s, i
 
 /* ---- Calling ----------------------------------------------------------------------------------------------------- */
 
+static const struct ww_ref_buffer *output_of(const struct ww_judge_task *t, int i)
+{
+	return &t->buffers.b[t->facts.n_inputs + t->facts.n_params + i];
+}
+
+static void apart_in_task(const struct ww_judge_task *t, int apart[WW_MAX_OUTPUTS])
+{
+	for (int i = 0; i < t->facts.n_outputs; i++)
+		apart[i] = output_of(t, i)->apart;
+}
+
+/* cpu: what the last call returned. */
+static void poison_last(struct form *f)
+{
+	const struct ww_judge_task *t = f->s->t;
+	int apart[WW_MAX_OUTPUTS], words = 0;
+	apart_in_task(t, apart);
+	for (int i = 0; i < t->facts.n_outputs; i++)
+		words += 1 + t->shapes.outputs[i].rank;
+	if (f->answer.n_places == words)
+		ww_outputs_poison(ww_candidate_pid(f->c), f->answer.places, t->shapes.outputs, t->facts.n_outputs, apart,
+			ww_run_poison(f->poisoned++));
+}
+
 static enum ww_rc form_prepare(void *self, unsigned flags, struct ww_run_result *res, struct ww_err *err)
 {
 	struct form *f = self;
 	memset(res, 0, sizeof(*res));
 	f->flush = on_cuda(f->s->t) && (flags & WW_RUN_FLUSH);
+	if (!on_cuda(f->s->t) && (flags & WW_RUN_POISON))
+		poison_last(f);
 	return ww_ref_wipe(f->s->t->ref, (flags & WW_RUN_POISON) != 0, 0, err);
 }
 
@@ -508,17 +535,11 @@ static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res,
 	return WW_OK;
 }
 
-static const struct ww_ref_buffer *output_of(const struct ww_judge_task *t, int i)
-{
-	return &t->buffers.b[t->facts.n_inputs + t->facts.n_params + i];
-}
-
 static int are_apart(const struct form *f, struct ww_run_result *res)
 {
 	const struct ww_judge_task *t = f->s->t;
 	int apart[WW_MAX_OUTPUTS];
-	for (int i = 0; i < t->facts.n_outputs; i++)
-		apart[i] = output_of(t, i)->apart;
+	apart_in_task(t, apart);
 	return ww_outputs_apart(ww_candidate_pid(f->c), f->answer.places, t->shapes.outputs, t->facts.n_outputs, apart,
 		!on_cuda(t), res->text, sizeof(res->text));
 }

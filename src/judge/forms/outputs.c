@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { BATCH = 512 };
+enum { BATCH = 512, PART = 16 << 10 };
 /* A run costs its page and a list entry, a byte its copy: whether runs are read or all that they lie in. */
 static const double RUN_S = 0.3e-6, BYTE_S = 0.4e-9;
 static const int64_t MAX_ADDRESS = (int64_t)1 << 57, LARGE_RUN = 1 << 20;
@@ -255,6 +255,33 @@ int ww_outputs_apart(pid_t pid, const int64_t *places, const struct ww_tensor *o
 	}
 	ww_fd_close(&pagemap);
 	return good;
+}
+
+static void fill(pid_t pid, const struct reach *r, unsigned char byte)
+{
+	unsigned char part[PART];
+	struct iovec mine[BATCH];
+	memset(part, byte, sizeof(part));
+	for (uint64_t at = r->start; at < r->end;) {
+		size_t left = r->end - at < (uint64_t)BATCH * PART ? (size_t)(r->end - at) : (size_t)BATCH * PART, n = 0;
+		struct iovec theirs = { (void *)(uintptr_t)at, left };
+		for (; left; left -= mine[n++].iov_len)
+			mine[n] = (struct iovec){ part, left < PART ? left : PART };
+		ssize_t written = process_vm_writev(pid, mine, n, &theirs, 1, 0);
+		if (written <= 0)
+			return;
+		at += (uint64_t)written;
+	}
+}
+
+void ww_outputs_poison(
+	pid_t pid, const int64_t *places, const struct ww_tensor *out, int n, const int *apart, unsigned char byte)
+{
+	for (int i = 0; i < n; places += 1 + out[i++].rank) {
+		struct reach r = reach_of(&out[i], places);
+		if (apart[i] && r.start && (int64_t)(r.end - r.start) == out[i].numel * out[i].itemsize)
+			fill(pid, &r, byte);
+	}
 }
 
 int ww_outputs_readable(pid_t pid, int64_t address)

@@ -43,6 +43,10 @@ int ww_outputs_apart(pid_t pid, const int64_t *places, const struct ww_tensor *o
 	char *why, size_t why_bytes);
 /* Whether elements of a tensor of t's shape may lie in one place, as expand() leaves them: 0 only where none do. */
 int ww_outputs_share(const struct ww_tensor *t, const int64_t *strides);
+/* Fill each output with apart[i] whose elements lie together, where it can be written.  Its memory is the caller's
+ * after a call, so a solution that expects to find there what it wrote is wrong. */
+void ww_outputs_poison(
+	pid_t pid, const int64_t *places, const struct ww_tensor *out, int n, const int *apart, unsigned char byte);
 /* Whether this system lets the judge read memory of a process that it has started, and whose its pages are: one byte at
  * `address`, which that process has written. */
 int ww_outputs_readable(pid_t pid, int64_t address);

@@ -281,10 +281,31 @@ static void memory_of_their_own(void **state)
 	close(fd);
 }
 
+/* What has been returned is the caller's: filled, but for what is not the solution's own and what does not lie
+ * together.
+ */
+static void returned_outputs_are_poisoned(void **state)
+{
+	static const int size[] = { 100, 200 }, plain[] = { 0, 1 }, own[] = { 1, 0, 1 };
+	struct ww_tensor t[] = { tensor(2, size, plain), tensor(2, size, plain), tensor(2, size, plain) };
+	static unsigned char dense[80008], other[80000], gaps[160000];
+	int64_t places[] = { (int64_t)(uintptr_t)(dense + 4), 200, 1, (int64_t)(uintptr_t)other, 200, 1,
+		(int64_t)(uintptr_t)gaps, 400, 2 };
+	(void)state;
+	ww_outputs_poison(getpid(), places, t, 3, own, 0xfe);
+	for (int i = 0; i < 80008; i++)
+		assert_int_equal(dense[i], i < 4 || i >= 80004 ? 0 : 0xfe);
+	for (int i = 0; i < 80000; i++)
+		assert_int_equal(other[i] | gaps[i] | gaps[80000 + i], 0);
+	places[0] = 4096; /* nothing is there */
+	ww_outputs_poison(getpid(), places, t, 3, own, 0xfe);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(shared_elements), cmocka_unit_test(any_layout),
-		cmocka_unit_test(memory_of_their_own), cmocka_unit_test(nothing_that_is_not_there), cmocka_unit_test(pieces),
-		cmocka_unit_test(whose_code), cmocka_unit_test(a_long_call_counts_as_the_middle_one) };
+		cmocka_unit_test(memory_of_their_own), cmocka_unit_test(returned_outputs_are_poisoned),
+		cmocka_unit_test(nothing_that_is_not_there), cmocka_unit_test(pieces), cmocka_unit_test(whose_code),
+		cmocka_unit_test(a_long_call_counts_as_the_middle_one) };
 	return cmocka_run_group_tests_name("judge/outputs", tests, NULL, NULL);
 }
