@@ -148,6 +148,8 @@ class Solution:
     def _adopt(self, rows):
         mutated, drawn = ({r["name"] for r in rows if r.get(what)} for what in ("mutated", "drawn"))
         buffers, plain, _ = tensors_of(self.model)
+        # cpu: the judge writes over what a call has returned.  cuda: a CUDA graph's outputs are made outside of it.
+        kept = [*buffers.values(), *plain.values()] if self.ground.device.type == "cpu" else []
         shared = self.ground.shared.params
         plain = {n: t for n, t in plain.items() if any(n == k or alike(t, shared[k]) and torch.equal(t, shared[k])
                                                        for k in drawn)}
@@ -170,7 +172,7 @@ class Solution:
                 self.refresh.append((mine[name], shared[other]))
             else:
                 mine[name].data = shared[other]
-        self.held = {t.untyped_storage().data_ptr() for t in (*self.ground.shared.inputs, *shared.values(),
+        self.held = {t.untyped_storage().data_ptr() for t in (*self.ground.shared.inputs, *shared.values(), *kept,
                                                               *(t for t, _ in self.refresh))}
 
     # ---- Calling
@@ -191,7 +193,7 @@ class Solution:
         return self.ground.shared.places(self.found)
 
     def separate(self):
-        """Copy, within the call, what is an argument's, the state's or another output's memory where the task's output
+        """Copy, within the call, what is an argument's, the module's or another output's memory where the task's output
         is a copy."""
         storages = [t.untyped_storage().data_ptr() for t in self.found]
         alone = len(set(storages)) == len(storages)
