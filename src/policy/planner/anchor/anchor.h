@@ -165,6 +165,9 @@ double pl_conv_work(const struct anchor *s, double *taps);
 /* Call before a reduction of x over the dimensions `mask`: if it keeps the channels, or is of these alone, results of
  * channels-last convolutions that x reads stay channels-last and are not copied to contiguous. */
 void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask);
+/* Call before slices of x are taken (a gate's halves), which are read beside each other: what convolutions that ran
+ * channels-last have stored of x stays in that order. */
+void pl_keep_sliced(const struct pl *pl, struct val *x);
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 	int causal, double scale);
 /* The expression of a score without those masks that are a band of row and key (its last dimensions); narrows *band. */

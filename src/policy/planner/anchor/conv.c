@@ -171,13 +171,31 @@ static struct val *channels_last(struct pl *pl, struct gnode *n, struct val *x)
 	return v;
 }
 
+/* Is x a part of a tensor, in that one's order of dimensions (one of its chunks)? */
+static int is_slice(const struct pl *pl, const struct val *x)
+{
+	if (x->kind != V_VIEW || x->cond || x->rank != x->arg[0]->rank)
+		return 0;
+	for (int d = 0; d < x->rank; d++)
+		for (int e = 0; e < x->rank; e++)
+			if (ix_has(x->map[d], ix_as_var(pl->place[e])) != (d == e))
+				return 0;
+	return 1;
+}
+
+/* The arguments of x in whose order x lies, while nothing is stored in between: of its rank. */
+static int follows(const struct pl *pl, const struct val *x, int i)
+{
+	return !x->root && (x->kind == V_OP || is_slice(pl, x)) && x->arg[i]->rank == x->rank;
+}
+
 /* Is x stored channels-last, or computed from a channels-last convolution?  Looks at *left values at most. */
-static int from_last(const struct val *x, int *left)
+static int from_last(const struct pl *pl, const struct val *x, int *left)
 {
 	if (x->last || (x->kind == V_ANCHOR && x->anchor->kind == S_CONV && x->anchor->conv.last))
 		return 1;
-	for (int i = 0; i < x->n_arg && x->kind == V_OP && !x->root; i++)
-		if (x->arg[i]->rank == x->rank && --*left > 0 && from_last(x->arg[i], left))
+	for (int i = 0; i < x->n_arg; i++)
+		if (follows(pl, x, i) && --*left > 0 && from_last(pl, x->arg[i], left))
 			return 1;
 	return 0;
 }
@@ -186,7 +204,7 @@ int pl_is_last(const struct pl *pl, const struct val *x)
 {
 	int left = 100;
 
-	return pl_all_last(pl) && x->rank >= 3 && from_last(x, &left);
+	return pl_all_last(pl) && x->rank >= 3 && from_last(pl, x, &left);
 }
 
 struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x)
@@ -238,15 +256,15 @@ struct val *pl_norm_last(struct pl *pl, struct gnode *n, struct val *x)
 	return count_large(pl, x, pl_numel_now(x), &left) > 1 ? pl_follow_last(pl, n, x) : x;
 }
 
-static void keep_last(struct val *x, int *left)
+static void keep_last(const struct pl *pl, struct val *x, int *left)
 {
 	if (x->root || --*left < 0)
 		return;
 	if (x->kind == V_ANCHOR && x->anchor->kind == S_CONV && x->anchor->conv.last)
 		x->last = 1;
-	for (int i = 0; i < x->n_arg && x->kind == V_OP; i++)
-		if (x->arg[i]->rank == x->rank)
-			keep_last(x->arg[i], left);
+	for (int i = 0; i < x->n_arg; i++)
+		if (follows(pl, x, i))
+			keep_last(pl, x->arg[i], left);
 }
 
 void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask)
@@ -255,7 +273,17 @@ void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask)
 	int left = 100;
 
 	if (pl_all_last(pl) && x->rank >= 3 && (mask == channels || (mask | 1) == (all & ~channels)))
-		keep_last(x, &left);
+		keep_last(pl, x, &left);
+}
+
+void pl_keep_sliced(const struct pl *pl, struct val *x)
+{
+	int left = 100;
+
+	if (!pl_is_last(pl, x) || x->root)
+		return;
+	keep_last(pl, x, &left);
+	x->last = x->kind == V_OP || x->last;
 }
 
 /* cpu: is the filter as large as the image (a squeeze-excite's 1 x 1 after the average)?  Then each image gives one

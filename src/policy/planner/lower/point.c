@@ -402,6 +402,7 @@ static void glu(struct pl *pl, struct gnode *n)
 	const struct ix *half = ix_div(pl, x->size[d], ix_const(pl, 2));
 
 	pl_guard_eq(pl, ix_mulc(pl, half, 2), x->size[d], "an even size for glu");
+	pl_keep_sliced(pl, x);
 	a = pl_slice(pl, x, d, ix_const(pl, 0), half, 1);
 	b = pl_slice(pl, x, d, half, half, 1);
 	done(n, MUL(a, sigmoid_of(pl, n, b)));

@@ -212,6 +212,7 @@ static void slice(struct pl *pl, struct gnode *n)
 	const struct ix *end = bound(pl, pl_arg_int(pl, n, 3, "end", INT64_MAX), a->size[d]);
 	const struct ix *len = ix_div(pl, ix_addc(pl, ix_sub(pl, end, start), step - 1), ix_const(pl, step));
 
+	pl_keep_sliced(pl, a);
 	done(n, ix_is(start, 0) && step == 1 && ix_same(len, a->size[d]) ? a : pl_slice(pl, a, d, start, len, step));
 }
 
@@ -229,6 +230,7 @@ static void narrow(struct pl *pl, struct gnode *n)
 	struct val *a = self(pl, n);
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank);
 
+	pl_keep_sliced(pl, a);
 	done(n,
 		pl_slice(pl, a, d, bound(pl, pl_arg_int(pl, n, 2, "start", 0), a->size[d]),
 			ix_const(pl, pl_arg_int(pl, n, 3, "length", 1)), 1));
@@ -244,6 +246,7 @@ static void chunk(struct pl *pl, struct gnode *n)
 							  : pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", 0), a->rank);
 	const struct ix *at = ix_const(pl, 0);
 
+	pl_keep_sliced(pl, a);
 	for (int i = 0; i < n->n_out; i++) {
 		int64_t len = n->meta[i].size[d];
 		const struct ix *l = n->n_out > 0 && ix_num(a->size[d]) == len * n->n_out
