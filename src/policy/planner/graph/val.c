@@ -457,6 +457,9 @@ static struct val *parted(struct pl *pl, struct val *a, int64_t most, int64_t le
  * several blocks, one of which loads while another adds. */
 enum { PART_THREADS = 16, PART = PART_THREADS * 32 };
 
+/* How many threads share a part. */
+static int64_t part_threads(int64_t part) { return ww_min(PART_THREADS, part / PART_THREADS); }
+
 /* Dimension d, the last one that parts are of, as two, where so many parts keep threads busy that each may be of
  * several of its elements, `inner` further ones each: a second kernel with few rows waits for one part after the other
  * (24 rows of 12,160 parts: 53 us, H200). */
@@ -465,9 +468,9 @@ static struct val *fewer_parts(struct pl *pl, struct val *a, int d, int64_t part
 	int64_t n = ix_num(a->size[d]), k = 2;
 
 	for (; k < n; k++) {
-		int64_t part = n / k * inner, shared = ww_min(PART_THREADS, part / PART_THREADS);
+		int64_t part = n / k * inner;
 
-		if (n % k == 0 && part <= PART && parts / n * k * shared >= threads)
+		if (n % k == 0 && part <= PART && parts / n * k * part_threads(part) >= threads)
 			break;
 	}
 	return k >= n || a->rank >= PL_MAX_RANK ? a : two_from_one(pl, a, d, k);
@@ -483,14 +486,14 @@ static struct val *lines(struct pl *pl, enum pl_red red, struct val *a, int nred
 
 	for (int d = 0; d < first; d++)
 		parts *= ix_num(a->size[d]);
-	for (; k < nred; k++) {
+	for (int d = first; d < a->rank; d++)
+		inner *= ix_num(a->size[d]);
+	for (;; k++) {
 		parts *= ix_num(a->size[first + k - 1]);
-		if (parts >= threads)
+		inner /= ix_num(a->size[first + k - 1]);
+		if (k == nred - 1 || parts >= threads || (inner <= PART && 2 * parts * part_threads(inner) >= threads))
 			break;
 	}
-	k -= k == nred;
-	for (int d = first + k; d < a->rank; d++)
-		inner *= ix_num(a->size[d]);
 	a = parts < threads ? a : fewer_parts(pl, a, first + k - 1, parts, inner, 4 * threads);
 	nred = a->rank - first;
 	for (int d = 0; d < first + k; d++)
