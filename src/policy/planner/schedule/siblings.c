@@ -10,7 +10,10 @@
  *   - where both read the same elements: in the same passes.
  *
  * What it reads must be there before the earlier kernel.  Kernels that write for each column are left alone: they would
- * write the results of rows as often. */
+ * write the results of rows as often.
+ *
+ * Small pointwise kernels over the same indices become one, too, where all that they read is there from the start: the
+ * filters of a network's convolutions, which are turned channels-last by a kernel each. */
 #include "policy/planner/schedule/group.h"
 #include "policy/planner/schedule/schedule.h"
 
@@ -176,13 +179,55 @@ static int fits(struct pl *pl, struct kern *a, const struct kern *b, struct kern
 	return 1;
 }
 
-static int join(struct pl *pl, struct kern *a, const struct kern *b)
+/* Outputs of one pointwise kernel, each of which has its loads under way.  Elements up to which a launch takes as long
+ * as what is moved. */
+enum { MOST_POINTS = 8, SMALL_POINTS = 1 << 20 };
+
+/* Does k do reductions, each element of its result one of its own? */
+static int reduces(struct pl *pl, const struct kern *k)
+{
+	struct walk w;
+
+	for (int o = 0; o < k->n_out; o++) {
+		pl_walk_init(&w, pl, k->out[o]);
+		pl_walk(&w, k->out[o], k->out_idx[o]);
+		for (const struct leaf *l = w.first; l; l = l->next)
+			if (l->kind == LEAF_RED)
+				return 1;
+	}
+	return 0;
+}
+
+/* Is k pointwise, small, and able to run first? */
+static int is_early_point(struct pl *pl, struct kern *k)
+{
+	int64_t elements = 1;
+	struct reads r;
+
+	if (k->kind != K_POINT || reduces(pl, k))
+		return 0;
+	for (int d = 0; d < k->n_row; d++)
+		elements *= ix_num(k->row[d]->b);
+	reads_of(pl, k, &r);
+	for (int i = 0; i < r.n; i++)
+		if (r.buf[i]->kind == B_SCRATCH || r.buf[i]->kind == B_OUTPUT)
+			return 0;
+	return r.n < MAX_LOADS && elements <= SMALL_POINTS;
+}
+
+static int points_fit(struct pl *pl, struct kern *a, struct kern *b, struct kern *mine)
+{
+	return a->n_out + b->n_out <= MOST_POINTS && is_early_point(pl, a) && is_early_point(pl, b) &&
+		take_variables(pl, a, b, mine);
+}
+
+static int join(struct pl *pl, struct kern *a, struct kern *b)
 {
 	struct ww_arena_mark mark = ww_arena_mark(&pl->arena);
 	struct kern mine;
-	int after;
+	int after = 0;
 
-	if (fits(pl, a, b, &mine, &after)) {
+	if (b->kind == K_POINT ? points_fit(pl, a, b, &mine) : fits(pl, a, b, &mine, &after)) {
 		append(a, &mine, after);
 		return 1;
 	}
@@ -194,7 +239,7 @@ static int join(struct pl *pl, struct kern *a, const struct kern *b)
 void pl_join_siblings(struct pl *pl)
 {
 	for (int i = 0; i < pl->n_kern && pl->target == WW_TARGET_CUDA; i++)
-		for (int k = i + 1; k < pl->n_kern && pl->kern[i]->kind == K_ROW; k++) {
+		for (int k = i + 1; k < pl->n_kern && (pl->kern[i]->kind == K_ROW || pl->kern[i]->kind == K_POINT); k++) {
 			if (!join(pl, pl->kern[i], pl->kern[k]))
 				continue;
 			memmove(&pl->kern[k], &pl->kern[k + 1], (size_t)(pl->n_kern - k - 1) * sizeof(*pl->kern));
