@@ -267,11 +267,32 @@ static void keep_last(const struct pl *pl, struct val *x, int *left)
 			keep_last(pl, x->arg[i], left);
 }
 
+/* What a permutation is of; *mask: dimensions of it.  NULL: x is none. */
+static struct val *permuted(const struct pl *pl, struct val *x, unsigned *mask)
+{
+	unsigned of = 0, seen = 0;
+
+	if (x->kind != V_VIEW || x->root || x->cond || x->rank != x->arg[0]->rank)
+		return NULL;
+	for (int e = 0; e < x->rank; e++)
+		for (int d = 0; d < x->rank; d++)
+			if (ix_same(x->map[e], pl->place[d])) {
+				seen |= 1u << d;
+				of |= (*mask >> d & 1) << e;
+			}
+	if (seen != (1u << x->rank) - 1)
+		return NULL;
+	*mask = of;
+	return x->arg[0];
+}
+
 void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask)
 {
 	const unsigned all = (1u << x->rank) - 1, channels = 2;
 	int left = 100;
 
+	for (struct val *of = permuted(pl, x, &mask); of; of = permuted(pl, x, &mask))
+		x = of;
 	if (pl_all_last(pl) && x->rank >= 3 && (mask == channels || (mask | 1) == (all & ~channels)))
 		keep_last(pl, x, &left);
 }
