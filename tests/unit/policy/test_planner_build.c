@@ -764,10 +764,11 @@ static void test_attention_of_halves(void **state)
 	json_decref(d);
 }
 
-/* Channels-last, what only reductions to channels, or of channels, read is not turned. */
+/* Channels-last, what only reductions to channels, or of channels, read is not turned; nor are gates and their values,
+ * halves of a result. */
 static void test_reductions_follow_the_layout(void **state)
 {
-	static const char *const graphs[] = { "conv2d.json", "conv_min.json" };
+	static const char *const graphs[] = { "conv2d.json", "conv_min.json", "gated_last.json" };
 	struct knobs knobs[8] = { 0 };
 
 	(void)state;
@@ -827,6 +828,24 @@ static json_t *convolution_and_norm(int n, int c, int k, int side, int kernel)
 		c * kernel * kernel, kernel * kernel, kernel, 1, "nodes", "name", "conv", "op", "aten.conv2d.default", "args",
 		"ref", "x", "ref", "w", 1, 1, kernel / 2, kernel / 2, "kwargs", "out", out, "name", "bn", "op",
 		"aten.batch_norm.default", "args", "ref", "conv", 1, 0.1, 1e-5, 1, "kwargs", "out", out, "outputs", last);
+}
+
+/* Channels-last, statistics of images of 7 x 7 are of one part an image, by one kernel and a second one that joins the
+ * parts; a row of the image would be seven elements. */
+static void test_parts_of_small_images(void **state)
+{
+	json_t *g = convolution_and_norm(200, 64, 64, 7, 3), *d = device();
+	struct knobs knobs = { .last = 1 };
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", &knobs, 1, NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.plan_text, "  rows: bn\n"), 2);
+	assert_int_equal(count(r.plan_text, "  pointwise: bn\n"), 1);
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
 }
 
 /* Microseconds of a build in PyTorch's order over those of the one channels-last. */
@@ -1973,7 +1992,14 @@ static void test_work_is_not_repeated(void **state)
 			"k0  rows: sum_1\n *   k1  rows: sum_1\n *   k2  rows: view, square, mean\n *   k3  rows: mean\n */", "" },
 		/* heads are joined where attention stores them, also where its length is a symbol that equals a number */
 		{ "joined_heads.json",
-			"k2  attention: scaled_dot_product_attention, transpose_3, flatten, linear\n *   k3  gemm: linear\n */",
+			"k1  attention: scaled_dot_product_attention, transpose_3, flatten, linear\n *   k2  gemm: linear\n */",
+			"" },
+		/* two operands that are scaled, of the same size, have one launch */
+		{ "joined_heads.json", "k0  pointwise: unflatten, transpose, mul, unflatten_1, transpose_1, mul_1\n", "" },
+		/* channels behind a permutation are turned for a norm of them, unless its result lies as its operand */
+		{ "norm_across.json",
+			"k1  pointwise: conv2d, permute\n *   k2  rows: layer_norm\n *   k3  gemm: linear\n *   k4  rows: permute_1, "
+			"permute_2, rms_norm, permute_3, add\n */",
 			"" },
 		/* a product's operand that lies along the channels, which are a part of its rows, is read by tiles */
 		{ "mixed_tokens.json", "k1  pointwise: layer_norm, transpose, linear\n", "enum { HIGH = k1_HIGH, " },
@@ -2087,8 +2113,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_bands),
 		cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_reductions_follow_the_layout),
-		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_light_convolutions),
-		cmocka_unit_test(test_patches), cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
+		cmocka_unit_test(test_parts_of_small_images), cmocka_unit_test(test_order_of_dimensions),
+		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
+		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
 		cmocka_unit_test(test_odd_images), cmocka_unit_test(test_template_or_library),
 		cmocka_unit_test(test_filters_of_16_bits), cmocka_unit_test(test_shared_filters),
 		cmocka_unit_test(test_group_norm_channels_last), cmocka_unit_test(test_computed_sizes_have_names),

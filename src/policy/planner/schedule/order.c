@@ -26,8 +26,11 @@ static const double CLUSTER_BYTES = 2.2e6;
 static const double TF32_FEW = 115e6, HALF_FEW = 206e6;
 /* Of products on planes that 16 bytes do not divide: kernels that load single elements, of Turing in 16 bits. */
 static const double UNALIGNED_FP32 = 15e6, UNALIGNED_HALF = 22e6;
-/* An engine's first loads and last tiles; weights packed by our template. */
-static const double ENGINE_US = 4, PACK_US = 4;
+/* An engine's first loads and last tiles, and a step of its loop, 32 terms of a sum in fp32 and 64 in 16 bits, which
+ * the last tile takes however few there are; weights packed by our template. */
+static const double ENGINE_US = 4, ENGINE_STEP_US = .05, PACK_US = 4;
+/* Multiply-adds of cuDNN's depthwise kernels for channels-last (five of 3 x 3 to 7 x 7: 2.6 to 5 million). */
+static const double DEPTHWISE_WORK = 3.5e6;
 /* Of cuDNN's products, a filter of one element, in either order (six of 48 to 256 channels: 2.5 to 3.1 MB/us). */
 static const double PRODUCT_BYTES = 2.8e6;
 /* A multiply-add of our direct template, whose loads wait for each other. */
@@ -144,7 +147,10 @@ static double engine_us(const struct anchor *s)
 	int half = s->out->dt != WW_F32, few = groups == 1 && k <= 64, tile = groups > 1 || (half && !few) ? 32 : 64;
 	double taps, work = pl_conv_work(s, &taps), rate = half ? few ? HALF_FEW : HALF_WORK : few ? TF32_FEW : TF32_WORK;
 
-	return ENGINE_US + work / (filled(c, 4, 32) * filled(k, tile, tile)) / rate;
+	if (c == 1 && k == 1)
+		return ENGINE_US + work / DEPTHWISE_WORK;
+	return ENGINE_US + ceil((double)c * taps / (half ? 64 : 32)) * ENGINE_STEP_US +
+		work / (filled(c, 4, 32) * filled(k, tile, tile)) / rate;
 }
 
 /* A kernel of one element and no stride is a product, which cuDNN computes in either order. */
