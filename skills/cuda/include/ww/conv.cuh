@@ -355,7 +355,8 @@ template <class S, class T, class E> __device__ __forceinline__ void conv_direct
 		TAPS = S::t * S::r * S::s,
 		BLOCKS = conv_below<S>::BLOCKS,
 		APART = conv_below<S>::APART,
-		PLANE = S::od * BLOCKS * S::ow
+		PLANE = S::od * BLOCKS * S::ow,
+		AHEAD = 8 /* results whose end has its loads under way at once */
 	};
 	typedef conv_axis<S::transposed, S::sd, S::pd, S::dd, S::t, S::d> axis_d;
 	typedef typename conv_below<S>::axis axis_h;
@@ -425,14 +426,21 @@ template <class S, class T, class E> __device__ __forceinline__ void conv_direct
 				sum[j][p] += part[j][p];
 	}
 	int pix = (at / S::ow / BLOCKS * S::oh + high) * S::ow + at % S::ow;
+	auto is_there = [&](int j, int p) { return k + j < KG && (S::oh % (PT * APART) == 0 || high + p * APART < S::oh); };
 #pragma unroll
-	for (int p = 0; p < PT; p++)
+	for (int first = 0; first < KT * PT; first += AHEAD) {
+		ahead<E, 1> given[AHEAD];
 #pragma unroll
-		for (int j = 0; j < KT; j++) {
-			const float one[1] = { sum[j][p] };
-			if (k + j < KG && (S::oh % (PT * APART) == 0 || high + p * APART < S::oh))
-				e.template store<1>(n, group * KG + k + j, pix + p * APART * S::ow, one);
+		for (int i = first; i < first + AHEAD && i < KT * PT; i++)
+			if (is_there(i % KT, i / KT))
+				given[i - first].fetch(e, n, group * KG + k + i % KT, pix + i / KT * APART * S::ow);
+#pragma unroll
+		for (int i = first; i < first + AHEAD && i < KT * PT; i++) {
+			const float one[1] = { sum[i % KT][i / KT] };
+			if (is_there(i % KT, i / KT))
+				given[i - first].store(e, one, n, group * KG + k + i % KT, pix + i / KT * APART * S::ow);
 		}
+	}
 }
 
 } // namespace ww
