@@ -186,15 +186,23 @@ static double library_us(const struct anchor *s)
 	return LAUNCH_US + fmax(few, fmax(engine_us(s), moved(s) / (is_product(s) ? PRODUCT_BYTES : OUR_BYTES)));
 }
 
+/* Is a product for each image one of planes that 16 bytes do not divide? */
+static int is_unaligned(const struct anchor *s)
+{
+	int64_t plane = 1;
+
+	for (int d = 2; d < 2 + s->conv.nd; d++)
+		plane *= ix_num(s->out->size[d]);
+	return plane > 1 && plane * pl_itemsize(s->out->dt) % 16 != 0;
+}
+
 /* A product for each image, in PyTorch's order. */
 static double product_us(const struct anchor *s)
 {
 	int half = s->out->dt != WW_F32;
-	double plane = 1, taps, work = pl_conv_work(s, &taps);
+	double taps, work = pl_conv_work(s, &taps);
 
-	for (int d = 2; d < 2 + s->conv.nd; d++)
-		plane *= (double)ix_num(s->out->size[d]);
-	if (plane == 1 || fmod(plane, half ? 8 : 4) == 0)
+	if (!is_unaligned(s))
 		return library_us(s);
 	return LAUNCH_US + fmax(work / (half ? UNALIGNED_HALF : UNALIGNED_FP32), moved(s) / PRODUCT_BYTES);
 }
@@ -280,8 +288,8 @@ static double convolution_us(const struct pl *pl, const struct kern *k)
 		return k->loop->library & OURS_TILED ? pl_conv_tc_us(pl, s) : pl_conv_direct_us(pl, s);
 	if (s->conv.last && s->conv.exact) /* not first: likely wrong */
 		return INFINITY;
-	if (!s->conv.last)
-		return unturned_us(s);
+	if (!s->conv.last) /* products on such planes are without an engine's first loads, as our direct template is */
+		return unturned_us(s) + (is_product(s) && is_unaligned(s) ? ENGINE_US : 0);
 	return library_us(s) +
 		(s->out->dt == WW_F32 && ix_num(s->out->size[1]) < 16
 				? LAUNCH_US + 2 * bytes_of(s->in[0].size, 2 + s->conv.nd, WW_F32) / ROUND_BYTES
