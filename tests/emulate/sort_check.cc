@@ -1,6 +1,6 @@
 /* sort_check.cc - <ww/sort.cuh> on the cpu: rows of all lengths and types with equal elements, both zeros, infinities
- * and NaN, up and down, along the last and a middle axis, whole and in part, against what comes before by definition.
- * Prints how many are wrong. */
+ * and NaN, up and down, along the last and a middle axis, whole and in part, places and values, against what comes
+ * before by definition.  Prints how many are wrong. */
 #include "device.h"
 #include <ww/sort.cuh>
 
@@ -16,7 +16,7 @@ static unsigned draw(unsigned n)
 
 template <class T> struct rows {
 	const T *x;
-	float *place;
+	float *out;
 	int len, count;
 	long long inner;
 
@@ -27,24 +27,26 @@ template <class T> struct rows {
 	template <int N> void store(long long o, long long l, long long i, const float (&v)[N]) const
 	{
 		for (int k = 0; k < N; k++)
-			place[(o * count + l + k) * inner + i] = v[k];
+			out[(o * count + l + k) * inner + i] = v[k];
 	}
 };
 
-template <class T, int TYPE, int EACH, int TPR, int VEC>
+static bool same(float a, float b) { return a == b || (a != a && b != b); }
+
+template <class T, int TYPE, int EACH, int TPR, int VEC, bool VALUES = false>
 static int wrong(long long outer, int len, long long inner, int first, int count, bool descending)
 {
 	static const float special[] = { 0.f, -0.f, INFINITY, -INFINITY, NAN, -NAN, 1e-30f, -65504.f };
 	const int threads = TPR > 128 ? TPR : 128;
 	std::vector<T> x(outer * len * inner);
-	std::vector<float> place(outer * count * inner, -1.f);
-	const rows<T> f = { x.data(), place.data(), len, count, inner };
+	std::vector<float> out(outer * count * inner, -1.f);
+	const rows<T> f = { x.data(), out.data(), len, count, inner };
 	int bad = 0;
 
 	for (T &v : x)
 		v = ww::from_float<T>(draw(8) ? ((float)draw(4000) - 2000.f) / 64.f : special[draw(8)]);
 	host::launch((outer * inner + threads / TPR - 1) / (threads / TPR), 1, 1, threads, 1,
-		[&] { ww::sort_rows<TYPE, EACH, TPR, threads, VEC>(outer, len, inner, first, count, descending, f); });
+		[&] { ww::sort_rows<TYPE, EACH, TPR, threads, VEC, VALUES>(outer, len, inner, first, count, descending, f); });
 	for (long long r = 0; r < outer * inner; r++) {
 		const long long at = r / inner * len * inner + r % inner;
 		std::vector<int> order(len);
@@ -55,11 +57,15 @@ static int wrong(long long outer, int len, long long inner, int first, int count
 			const float u = ww::to_float(x[at + a * inner]), v = ww::to_float(x[at + b * inner]);
 			return descending ? u > v || (u != u && v == v) : u < v || (v != v && u == u);
 		});
-		for (int l = 0; l < count; l++)
-			bad += place[(r / inner * count + l) * inner + r % inner] != (float)order[first + l];
+		for (int l = 0; l < count; l++) {
+			const int from = order[first + l];
+
+			bad += !same(out[(r / inner * count + l) * inner + r % inner],
+				VALUES ? ww::to_float(x[at + from * inner]) : (float)from);
+		}
 	}
 	if (bad)
-		fprintf(stderr, "type %d, %d x %d threads, %lld x %d x %lld, %d from %d: %d places wrong\n", TYPE, EACH, TPR,
+		fprintf(stderr, "type %d, %d x %d threads, %lld x %d x %lld, %d from %d: %d wrong\n", TYPE, EACH, TPR,
 			outer, len, inner, count, first, bad);
 	return bad > 0;
 }
@@ -80,6 +86,12 @@ int main()
 	n += wrong<__half, ww::SORT_F16, 8, 2, 1>(70, 11, 1, 0, 11, true);
 	n += wrong<__nv_bfloat16, ww::SORT_BF16, 4, 4, 4>(70, 16, 1, 0, 8, true);
 	n += wrong<__nv_bfloat16, ww::SORT_BF16, 4, 512, 1>(1, 2047, 1, 0, 2047, false);
+	n += wrong<float, ww::SORT_F32, 8, 16, 4, true>(9, 128, 1, 0, 128, false);
+	n += wrong<float, ww::SORT_F32, 4, 64, 1, true>(3, 200, 5, 7, 20, true);
+	n += wrong<float, ww::SORT_F32, 16, 1, 1, true>(11, 9, 3, 0, 9, true);
+	n += wrong<__half, ww::SORT_F16, 8, 64, 4, true>(3, 448, 1, 0, 448, true);
+	n += wrong<__nv_bfloat16, ww::SORT_BF16, 8, 128, 4, true>(2, 704, 1, 0, 704, false);
+	n += wrong<__nv_bfloat16, ww::SORT_BF16, 4, 4, 4, true>(70, 16, 1, 0, 8, true);
 	printf("%d\n", n);
 	return 0;
 }

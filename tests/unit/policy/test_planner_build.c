@@ -247,21 +247,29 @@ static void test_folded(void **state)
 	json_decref(g);
 }
 
+/* So many kernels for cuda, with all that is wanted in their text; returns what the plan says. */
+static struct pl_result cuda_holds(const char *name, const char *const *want, size_t n, int kernels)
+{
+	json_t *g = fixture(name);
+	struct pl_result r;
+
+	build(g, "cuda", &r);
+	assert_true(r.ok);
+	holds(r.device_text, want, n);
+	assert_int_equal(r.n_kern, kernels);
+	json_decref(g);
+	return r;
+}
+
 /* An anchor ends in a reader that also needs statistics of other things: a kernel ahead of it stores these. */
 static void test_ends_ahead(void **state)
 {
 	static const char *const want[] = { "/* rows: group_norm */", "/* cumsum: group_norm, add, cumsum, maximum */",
 		"/* rows: layer_norm */", "/* gemm: linear, layer_norm, add_1 */" };
-	json_t *g = fixture("ends_ahead.json");
-	struct pl_result r;
+	struct pl_result r = cuda_holds("ends_ahead.json", want, WW_ARRAY_LEN(want), WW_ARRAY_LEN(want));
 
 	(void)state;
-	build(g, "cuda", &r);
-	assert_true(r.ok);
-	holds(r.device_text, want, WW_ARRAY_LEN(want));
-	assert_int_equal(r.n_kern, WW_ARRAY_LEN(want));
 	ww_pl_result_release(&r);
-	json_decref(g);
 }
 
 /* What a row kernel reads is written before it, also where kernels ahead of it were joined. */
@@ -280,6 +288,29 @@ static void test_rows_in_order(void **state)
 	assert_true(factor < reader);
 	ww_pl_result_release(&r);
 	json_decref(g);
+}
+
+/* Threads lie along what most is read along: the image, not the channels of its statistics. */
+static void test_rows_along_most(void **state)
+{
+	static const char *const want[] = { "rows: instance_norm, min_1 */", "rows = (S1*S2)",
+		"row = (live ? at : rows - 1) / S2" };
+	struct pl_result r = cuda_holds("normed_minimum.json", want, WW_ARRAY_LEN(want), 2);
+
+	(void)state;
+	ww_pl_result_release(&r);
+}
+
+/* cuda: where no index of a sort is read, values are sorted, of an operand that is not stored. */
+static void test_sorted_values(void **state)
+{
+	static const char *const want[] = { "ww::SORT_F32, k0_EACH, k0_TPR, k0_THREADS, k0_VEC, true>", "SORT_F32, k1_EACH",
+		"ww::SORT_BF16, k2_EACH, k2_TPR, k2_THREADS, k2_VEC, true>", "SORT_F32, k3_EACH" };
+	struct pl_result r = cuda_holds("sorted_values.json", want, WW_ARRAY_LEN(want), WW_ARRAY_LEN(want));
+
+	(void)state;
+	assert_null(strstr(r.plan_text, "ww_scratch("));
+	ww_pl_result_release(&r);
 }
 
 /* plan.c begins with the kernels and the graph nodes that each computes; the run's page reads them there. */
@@ -2110,6 +2141,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_rows_in_steps),
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
+		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_bands),
 		cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_reductions_follow_the_layout),

@@ -1,8 +1,9 @@
-/* sort.cuh - argsort: the source indices of each sorted row, for rows of up to 4096 elements.
+/* sort.cuh - sorted rows of up to 4096 elements: where each element comes from, or its value.
  *
  * An element is one word: its key in the upper bits, its index in the row in the lower ones, so the sort is stable and
  * no two words are equal.  The key is an unsigned number in the order of the floats, with -0 as 0 and NaN above all.
- * For 16-bit types key and index fit into 32 bits, which halves the work.
+ * For 16-bit types key and index fit into 32 bits, which halves the work.  Of values alone the word is the key, 32 bits
+ * whatever the type: a comparison and exchange is then one minimum or maximum, and the value is found from its key.
  *
  * TPR threads hold a row of N = TPR * EACH words and sort it by a bitonic network: its first steps inside a thread,
  * then between lanes by shuffles, between warps through shared memory.  The first step of each merge compares mirrored
@@ -21,27 +22,46 @@ namespace ww
 
 enum sort_type { SORT_F32, SORT_F16, SORT_BF16 }; /* type of the values; small integers are SORT_F32 */
 
-/* The key of a value: unsigned, in the order of the values; 16 bits for 16-bit types. */
-template <int TYPE> __device__ __forceinline__ unsigned sort_key(float v, bool descending)
+/* The value as bits of its type, to which it is rounded. */
+template <int TYPE> __device__ __forceinline__ unsigned sort_bits(float v)
 {
-	const int bits = TYPE == SORT_F32 ? 32 : 16;
-	const unsigned top = 1u << (bits - 1), all = top - 1 + top;
 	const __half h = __float2half_rn(v);
-	const unsigned raw = TYPE == SORT_F16 ? *(const unsigned short *)&h : __float_as_uint(v) >> (32 - bits);
-	const unsigned key = v != v ? all : v == 0.f ? top : raw & top ? ~raw & all : raw | top;
+	const __nv_bfloat16 b = __float2bfloat16_rn(v);
+
+	return TYPE == SORT_F32 ? __float_as_uint(v)
+							: *(const unsigned short *)(TYPE == SORT_F16 ? (void *)&h : (void *)&b);
+}
+
+/* The key of a value: unsigned, in the order of the values; 16 bits for 16-bit types.  -0 is 0, or, where it has to be
+ * found from its key, next to it. */
+template <int TYPE, bool VALUES> __device__ __forceinline__ unsigned sort_key(float v, bool descending)
+{
+	const unsigned top = TYPE == SORT_F32 ? 1u << 31 : 1u << 15, all = top - 1 + top, raw = sort_bits<TYPE>(v);
+	const unsigned key = v != v ? all : !VALUES && v == 0.f ? top : raw & top ? ~raw & all : raw | top;
 
 	return descending ? ~key & all : key;
 }
 
-template <int TYPE> struct sort_word {
+/* The value of a key. */
+template <int TYPE> __device__ __forceinline__ float sort_value(unsigned key, bool descending)
+{
+	const unsigned top = TYPE == SORT_F32 ? 1u << 31 : 1u << 15, all = top - 1 + top,
+				   up = descending ? ~key & all : key;
+	const unsigned raw = up & top ? up ^ top : ~up & all;
+	const unsigned short low = (unsigned short)raw;
+
+	return TYPE == SORT_F16 ? __half2float(*(const __half *)&low) : __uint_as_float(TYPE == SORT_F32 ? raw : raw << 16);
+}
+
+template <bool LONG> struct sort_word {
+	typedef unsigned t;
+};
+template <> struct sort_word<true> {
 	typedef unsigned long long t;
 };
-template <> struct sort_word<SORT_F16> {
-	typedef unsigned t;
-};
-template <> struct sort_word<SORT_BF16> {
-	typedef unsigned t;
-};
+
+template <class W> __device__ __forceinline__ W sort_lower(W a, W b) { return b < a ? b : a; }
+template <class W> __device__ __forceinline__ W sort_higher(W a, W b) { return b < a ? a : b; }
 
 /* Compare and exchange with thread t ^ MASK, positions mirrored if FLIP; BIT is the highest bit of MASK. */
 template <class W, int EACH, int TPR, int THREADS, int MASK, int BIT, bool FLIP>
@@ -66,12 +86,12 @@ __device__ __forceinline__ void sort_step(W (&w)[EACH], W *box)
 	}
 #pragma unroll
 	for (int e = 0; e < EACH; e++)
-		w[e] = (other[e] < w[e]) == low ? other[e] : w[e];
+		w[e] = low ? sort_lower(w[e], other[e]) : sort_higher(w[e], other[e]);
 }
 
 template <class W> __device__ __forceinline__ void sort_two(W &a, W &b)
 {
-	const W low = b < a ? b : a, high = b < a ? a : b;
+	const W low = sort_lower(a, b), high = sort_higher(a, b);
 
 	a = low;
 	b = high;
@@ -119,13 +139,14 @@ template <class W, int EACH, int TPR, int THREADS, int LEN> struct sort_merge<W,
 };
 
 /* f.load<1>(o, l, i, v) reads element l of row (o, i), whose elements are `inner` apart; f.store<VEC>(o, l, i, v) gets,
- * for l from 0 to count - 1, the source index, as a float, of element first + l of the sorted row.  Grid: THREADS / TPR
- * rows a block. */
-template <int TYPE, int EACH, int TPR, int THREADS, int VEC, class F> __device__ __forceinline__ void sort_rows(
+ * for l from 0 to count - 1, of element first + l of the sorted row the source index, as a float, or, if VALUES, the
+ * value.  Grid: THREADS / TPR rows a block. */
+template <int TYPE, int EACH, int TPR, int THREADS, int VEC, bool VALUES = false, class F>
+__device__ __forceinline__ void sort_rows(
 	long long outer, int len, long long inner, int first, int count, bool descending, const F &f)
 {
-	typedef typename sort_word<TYPE>::t W;
-	enum : int { shift = sizeof(W) == 8 ? 32 : 16, shared = TPR > 32 ? EACH * THREADS : 1 };
+	typedef typename sort_word<TYPE == SORT_F32 && !VALUES>::t W;
+	enum : int { shift = VALUES ? 0 : sizeof(W) == 8 ? 32 : 16, shared = TPR > 32 ? EACH * THREADS : 1 };
 	__shared__ W box[shared];
 	const int t = threadIdx.x % TPR;
 	const long long row = (long long)blockIdx.x * (THREADS / TPR) + threadIdx.x / TPR;
@@ -140,7 +161,7 @@ template <int TYPE, int EACH, int TPR, int THREADS, int VEC, class F> __device__
 		w[e] = ~(W)0;
 		if (row < outer * inner && at < len) {
 			f.template load<1>(o, at, i, v);
-			w[e] = (W)sort_key<TYPE>(v[0], descending) << shift | (unsigned)at;
+			w[e] = (W)sort_key<TYPE, VALUES>(v[0], descending) << shift | (VALUES ? 0 : (unsigned)at);
 		}
 	}
 	sort_merge<W, EACH, TPR, THREADS, 1, (EACH * TPR > 1)>::run(w, box);
@@ -153,7 +174,8 @@ template <int TYPE, int EACH, int TPR, int THREADS, int VEC, class F> __device__
 
 #pragma unroll
 		for (int k = 0; k < VEC; k++)
-			v[k] = (float)(unsigned)(w[e + k] & (((W)1 << shift) - 1));
+			v[k] = VALUES ? sort_value<TYPE>((unsigned)w[e + k], descending)
+						  : (float)(unsigned)(w[e + k] & (((W)1 << shift) - 1));
 		if (l >= 0 && l < count)
 			f.template store<VEC>(o, l, i, v);
 	}

@@ -68,8 +68,8 @@ struct anchor {
 			enum pl_red red;
 			int dim;
 		} scan;
-		struct { /* the source indices of elements `first`, first + 1, ... of each sorted row */
-			int dim, descending;
+		struct { /* the source indices, or the values, of elements `first`, first + 1, ... of each sorted row */
+			int dim, descending, values;
 			int64_t first;
 		} sort;
 		struct { /* in[]: gx, w, h0, the bias if has_bias, c0 if LSTM (pl_rnn()) */
@@ -177,9 +177,16 @@ struct val *pl_attention_of(struct pl *pl, struct gnode *n, struct val *weights,
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
 /* Is there a template that sorts rows of x along dim, of that type and length? */
 int pl_sorts(const struct pl *pl, const struct val *x, int dim);
-/* The source indices, as floats, of elements first to first + count - 1 of each sorted row. */
-struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, int dim, const struct ix *first,
-	const struct ix *count, int descending);
+/* Elements first to first + count - 1 of each sorted row. */
+struct pl_sorted {
+	int dim, descending;
+	const struct ix *first, *count;
+};
+/* Their source indices, as floats. */
+struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part);
+/* Their values, of x's type; cuda, where nothing needs the indices: x need not be stored, nor its elements gathered.
+ * NULL: no template does. */
+struct val *pl_sort_values(struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part);
 /* Does it take less time to write `list` elements along dim of `to` one after the other than to have each element of
  * the result ask all of them?  cuda: less than otherwise_us. */
 int pl_scatters(const struct pl *pl, enum pl_scatter how, const struct val *to, int dim, const struct ix *list,

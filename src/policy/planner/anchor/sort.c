@@ -1,8 +1,9 @@
-/* sort.c - argsort: the source indices of elements first, first + 1, ... of each sorted row, as floats.
+/* sort.c - argsort: the source indices of elements first, first + 1, ... of each sorted row, as floats; or their
+ * values.
  *
  * cuda: rows that fit into a block.  cpu: whole rows along the last dimension, by a radix sort, which pays from some
  * ten elements on.  The template reads its operand by a functor.  Readers gather the values, usually in the expression
- * that is fused behind the template. */
+ * that is fused behind the template; where no index is needed the template for cuda sorts values alone. */
 #include "policy/planner/lower/lower.h"
 #include "policy/planner/print/print.h"
 
@@ -36,11 +37,10 @@ int pl_sorts(const struct pl *pl, const struct val *x, int dim)
 }
 
 /* cpu: the row is the last dimension, and all of it is sorted. */
-static struct val *sort_on_cpu(struct pl *pl, struct gnode *n, struct val *x, int dim, const struct ix *first,
-	const struct ix *count, int descending)
+static struct val *sort_on_cpu(struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part)
 {
 	struct anchor *s = pl_anchor(pl, n, S_SORT, "sort");
-	int there[PL_MAX_RANK], back[PL_MAX_RANK];
+	int there[PL_MAX_RANK], back[PL_MAX_RANK], dim = part->dim;
 	struct val *at;
 
 	for (int i = 0; i < x->rank; i++) {
@@ -49,29 +49,39 @@ static struct val *sort_on_cpu(struct pl *pl, struct gnode *n, struct val *x, in
 	}
 	x = pl_permute(pl, x, there);
 	s->sort.dim = x->rank - 1;
-	s->sort.descending = descending;
+	s->sort.descending = part->descending;
 	pl_anchor_operand(s, x);
 	at = pl_permute(pl, pl_anchor_out(pl, s, WW_F32, x->rank, x->size), back);
-	return pl_slice(pl, at, dim, first, count, 1);
+	return pl_slice(pl, at, dim, part->first, part->count, 1);
 }
 
-struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, int dim, const struct ix *first,
-	const struct ix *count, int descending)
+static struct val *sort_on_cuda(
+	struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part, int values, int dt)
 {
-	if (pl->target == WW_TARGET_CPU)
-		return sort_on_cpu(pl, n, x, dim, first, count, descending);
-
 	struct anchor *s = pl_anchor(pl, n, S_SORT, "sort");
 	const struct ix *size[PL_MAX_RANK];
 
 	memcpy(size, x->size, sizeof(size));
-	size[dim] = count;
-	s->sort.dim = dim;
-	s->sort.descending = descending;
-	s->sort.first = ix_num(first);
-	pl_guard_eq(pl, first, ix_const(pl, s->sort.first), "the place that a sorted row is read at");
+	size[part->dim] = part->count;
+	s->sort.dim = part->dim;
+	s->sort.descending = part->descending;
+	s->sort.values = values;
+	s->sort.first = ix_num(part->first);
+	pl_guard_eq(pl, part->first, ix_const(pl, s->sort.first), "the place that a sorted row is read at");
 	pl_anchor_operand(s, x);
-	return pl_anchor_out(pl, s, WW_F32, x->rank, size);
+	return pl_anchor_out(pl, s, dt, x->rank, size);
+}
+
+struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part)
+{
+	return pl->target == WW_TARGET_CPU ? sort_on_cpu(pl, n, x, part) : sort_on_cuda(pl, n, x, part, 0, WW_F32);
+}
+
+struct val *pl_sort_values(struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part)
+{
+	return pl->target == WW_TARGET_CUDA && pl_is_float(x->dt) && pl_sorts(pl, x, part->dim)
+		? sort_on_cuda(pl, n, x, part, 1, x->dt)
+		: NULL;
 }
 
 enum form { LAST, MIDDLE }; /* along the last dimension or another one */
@@ -129,12 +139,16 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 
 static const struct knob_row cuda_knobs[] = { { KNOB(sort.each), "each", { 8, 16, 4 } }, { 0 } };
 
-/* Along a middle axis few threads share a row, so that a warp's loads of adjacent rows are coalesced. */
-static int words(const struct loop *l)
+/* Words of a thread.  Along a middle axis few threads share a row, so that a warp's loads of adjacent rows are
+ * coalesced. Values alone take few registers: with twice as many a third of the shuffles is gone. */
+static int words(const struct pl *pl, const struct kern *k)
 {
-	int each = 4;
+	const struct loop *l = k->loop;
+	int64_t len = ix_num(l->len);
+	int many = ix_num(l->outer) * len >= 8192 * (int64_t)pl->dev.sm_count, each = 4;
+	int most = l->form == MIDDLE ? 16 : k->anchor->sort.values && many ? 8 : 4;
 
-	while (l->form == MIDDLE && each < 16 && each < ix_num(l->len))
+	while (each < most && each < len)
 		each *= 2;
 	return each;
 }
@@ -154,13 +168,13 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	pl_cuda_kernel(pl, k, s, "@_THREADS",
 		"long long outer, int len, long long inner, int first, int count, int descending",
 		pl_fmt(pl,
-			"sort_rows<ww::SORT_%s, @_EACH, @_TPR, @_THREADS, @_VEC>(outer, len, inner, first, count, descending",
-			type_of(sp->in[0].val->dt)));
+			"sort_rows<ww::SORT_%s, @_EACH, @_TPR, @_THREADS, @_VEC%s>(outer, len, inner, first, count, descending",
+			type_of(sp->in[0].val->dt), sp->sort.values ? ", true" : ""));
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_sort(p, &(struct ww_sort){ .kernel = \"@\", .outer = %s, .len = %s, .inner = %s, "
 		".first = %lld, .count = %s, .descending = %d, .vec = %d, .each = %d });\n%s",
 		ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->inner), (long long)sp->sort.first,
-		ix_text(pl, sp->out->size[dim]), sp->sort.descending, l->width, each ? each : words(l),
+		ix_text(pl, sp->out->size[dim]), sp->sort.descending, l->width, each ? each : words(pl, k),
 		pl_plan_args(pl, k, "\t"));
 }
 

@@ -71,24 +71,23 @@ static struct val *ranks_of(struct pl *pl, struct gnode *n, struct val *x, int d
 }
 
 /* argsort: the indices of the elements with ranks first .. first + count - 1. */
-static struct val *argsort_range(struct pl *pl, struct gnode *n, struct val *x, int d, const struct ix *first,
-	const struct ix *count, int descending)
+static struct val *argsort_range(struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
 	struct val *rank, *want, *which;
-	int r = x->rank;
+	int r = x->rank, d = part->dim;
 
 	if (pl_sorts(pl, x, d))
-		return pl_cast(pl, pl_sort(pl, n, x, d, first, count, descending), WW_I64);
-	rank = ranks_of(pl, n, x, d, descending);
+		return pl_cast(pl, pl_sort(pl, n, x, part), WW_I64);
+	rank = ranks_of(pl, n, x, d, part->descending);
 	pl_make_root(pl, rank);
 	for (int i = 0; i < r; i++) {
-		size[i] = i == d ? count : x->size[i];
+		size[i] = i == d ? part->count : x->size[i];
 		map[i] = i == d ? pl->place[r] : pl->place[i];
 	}
 	size[r] = x->size[d];
 	rank = pl_view(pl, rank, r + 1, size, map);
-	want = pl_cast(pl, pl_index(pl, WW_I64, r + 1, size, ix_add(pl, pl->place[d], first)), WW_F32);
+	want = pl_cast(pl, pl_index(pl, WW_I64, r + 1, size, ix_add(pl, pl->place[d], part->first)), WW_F32);
 	which = pl_cast(pl, pl_index(pl, WW_I64, r + 1, size, pl->place[r]), WW_F32);
 	which = pl_where(pl, pl_op2(pl, OP_EQ, rank, want), which, pl_constf(pl, WW_F32, 0));
 	which = pl_reduce(pl, RED_SUM, which, 1u << r, 0);
@@ -117,80 +116,6 @@ static void one_by_one(struct pl *pl, struct val *x, int d, int k, int descendin
 	}
 }
 
-static void pick(struct pl *pl, struct gnode *n, struct val *x, int d, const struct ix *k, int descending,
-	struct val **value, struct val **index)
-{
-	int64_t count = ix_num(k);
-	struct val *v[FEW], *at[FEW];
-
-	if (count == ix_num(x->size[d]) || count > FEW || ix_num(x->size[d]) <= SHORT_ROW || !pl_is_float(x->dt) ||
-		(count > 1 && pl->target == WW_TARGET_CPU && pl_sorts(pl, x, d))) {
-		*index = argsort_range(pl, n, x, d, ix_const(pl, 0), k, descending);
-		*value = pl_gather(pl, x, *index, d, x->rank, (*index)->size, pl->place);
-		return;
-	}
-	one_by_one(pl, x, d, (int)count, descending, v, at);
-	*value = pl_cat(pl, v, (int)count, d);
-	*index = pl_cat(pl, at, (int)count, d);
-}
-
-static void topk(struct pl *pl, struct gnode *n)
-{
-	struct val *x = pl_stored(pl, self(pl, n));
-	int d = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", -1), x->rank);
-
-	pick(pl, n, x, d, ix_const(pl, pl_arg_int(pl, n, 1, "k", 1)), (int)pl_arg_int(pl, n, 3, "largest", 1), &n->out[0],
-		&n->out[1]);
-}
-
-/* The first result of sort is values; argsort and msort give one of the two. */
-enum { BOTH, PLACES, VALUES };
-
-static void sort(struct pl *pl, struct gnode *n)
-{
-	struct val *x = pl_stored(pl, self(pl, n)), *v, *at;
-	int d = n->variant == VALUES ? 0 : pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", -1), x->rank);
-
-	pick(pl, n, x, d, x->size[d], (int)pl_arg_int(pl, n, 2, "descending", 0), &v, &at);
-	n->out[0] = n->variant == PLACES ? at : v;
-	n->out[1] = n->variant == BOTH ? at : NULL;
-}
-
-enum { KTHVALUE, MEDIAN_OF_ALL, MEDIAN };
-
-/* The index of a NaN in the row; `at` if the row has none. */
-static struct val *nan_or(struct pl *pl, struct val *x, int d, struct val *at)
-{
-	struct val *is = pl_cast(pl, pl_op1(pl, OP_ISNAN, x), WW_F32);
-	struct val *any = pl_cast(pl, pl_reduce(pl, RED_MAX, is, 1u << d, 1), WW_BOOL);
-
-	return pl_where(pl, any, pl_reduce(pl, RED_ARGMAX, is, 1u << d, 1), at);
-}
-
-/* kthvalue, and median: the lower of the two middle elements, or NaN if the row has one. */
-static void kth(struct pl *pl, struct gnode *n)
-{
-	struct val *x = pl_stored(pl, self(pl, n)), *at, *v;
-	int is_median = n->variant != KTHVALUE, all = n->variant == MEDIAN_OF_ALL, d, keep;
-	const struct ix *k;
-
-	if (all) {
-		const struct ix *size[1] = { pl_numel(pl, x) };
-
-		x = pl_reshape(pl, x, 1, size);
-	}
-	d = all ? 0 : pl_dim(pl, n, pl_arg_int(pl, n, is_median ? 1 : 2, "dim", -1), x->rank);
-	keep = all ? 0 : (int)pl_arg_int(pl, n, is_median ? 2 : 3, "keepdim", 0);
-	k = is_median ? ix_div(pl, ix_addc(pl, x->size[d], -1), ix_const(pl, 2))
-				  : ix_const(pl, pl_arg_int(pl, n, 1, "k", 1) - 1);
-	at = argsort_range(pl, n, x, d, k, ix_const(pl, 1), 0);
-	if (is_median && pl_is_float(x->dt))
-		at = nan_or(pl, x, d, at);
-	v = pl_gather(pl, x, at, d, x->rank, at->size, pl->place);
-	n->out[0] = keep ? v : pl_squeeze(pl, v, d);
-	n->out[1] = all ? NULL : keep ? at : pl_squeeze(pl, at, d);
-}
-
 static int names(const struct garg *a, int n, const char *name)
 {
 	for (int i = 0; i < n; i++)
@@ -216,6 +141,98 @@ static int is_read(const struct pl *pl, const struct gnode *n, int out)
 				return 1;
 	}
 	return 0;
+}
+
+/* The elements of a part of each sorted row, and their indices, or NULL where nothing needs these (`indices` is 0). */
+static struct val *elements(
+	struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part, int indices, struct val **index)
+{
+	struct val *v = indices ? NULL : pl_sort_values(pl, n, x, part);
+
+	*index = NULL;
+	if (v)
+		return v;
+	x = pl_stored(pl, x);
+	*index = argsort_range(pl, n, x, part);
+	return pl_gather(pl, x, *index, part->dim, x->rank, (*index)->size, pl->place);
+}
+
+static void pick(struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part, int indices)
+{
+	int d = part->dim;
+	int64_t count = ix_num(part->count), len = ix_num(x->size[d]);
+	struct val *v[FEW], *at[FEW];
+
+	if (count == len || count > FEW || len <= SHORT_ROW || !pl_is_float(x->dt) ||
+		(count > 1 && pl->target == WW_TARGET_CPU && pl_sorts(pl, x, d))) {
+		n->out[0] = elements(pl, n, x, part, indices, &n->out[1]);
+		return;
+	}
+	one_by_one(pl, pl_stored(pl, x), d, (int)count, part->descending, v, at);
+	n->out[0] = pl_cat(pl, v, (int)count, d);
+	n->out[1] = pl_cat(pl, at, (int)count, d);
+}
+
+static void topk(struct pl *pl, struct gnode *n)
+{
+	struct val *x = self(pl, n);
+	const struct pl_sorted part = { pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", -1), x->rank),
+		(int)pl_arg_int(pl, n, 3, "largest", 1), ix_const(pl, 0), ix_const(pl, pl_arg_int(pl, n, 1, "k", 1)) };
+
+	pick(pl, n, x, &part, is_read(pl, n, 1));
+}
+
+/* The first result of sort is values; argsort and msort give one of the two. */
+enum { BOTH, PLACES, VALUES };
+
+static void sort(struct pl *pl, struct gnode *n)
+{
+	struct val *x = self(pl, n);
+	int d = n->variant == VALUES ? 0 : pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", -1), x->rank);
+	const struct pl_sorted part = { d, (int)pl_arg_int(pl, n, 2, "descending", 0), ix_const(pl, 0), x->size[d] };
+
+	pick(pl, n, x, &part, n->variant == PLACES || (n->variant == BOTH && is_read(pl, n, 1)));
+	if (n->variant == PLACES)
+		n->out[0] = n->out[1];
+	if (n->variant != BOTH)
+		n->out[1] = NULL;
+}
+
+enum { KTHVALUE, MEDIAN_OF_ALL, MEDIAN };
+
+/* The index of a NaN in the row; `at` if the row has none. */
+static struct val *nan_or(struct pl *pl, struct val *x, int d, struct val *at)
+{
+	struct val *is = pl_cast(pl, pl_op1(pl, OP_ISNAN, x), WW_F32);
+	struct val *any = pl_cast(pl, pl_reduce(pl, RED_MAX, is, 1u << d, 1), WW_BOOL);
+
+	return pl_where(pl, any, pl_reduce(pl, RED_ARGMAX, is, 1u << d, 1), at);
+}
+
+/* kthvalue, and median: the lower of the two middle elements, or NaN if the row has one. */
+static void kth(struct pl *pl, struct gnode *n)
+{
+	struct val *x = self(pl, n), *at, *v;
+	int is_median = n->variant != KTHVALUE, all = n->variant == MEDIAN_OF_ALL, keep;
+	struct pl_sorted part = { 0, 0, NULL, ix_const(pl, 1) };
+
+	if (all) {
+		const struct ix *size[1] = { pl_numel(pl, x) };
+
+		x = pl_reshape(pl, pl_stored(pl, x), 1, size);
+	}
+	part.dim = all ? 0 : pl_dim(pl, n, pl_arg_int(pl, n, is_median ? 1 : 2, "dim", -1), x->rank);
+	keep = all ? 0 : (int)pl_arg_int(pl, n, is_median ? 2 : 3, "keepdim", 0);
+	part.first = is_median ? ix_div(pl, ix_addc(pl, x->size[part.dim], -1), ix_const(pl, 2))
+						   : ix_const(pl, pl_arg_int(pl, n, 1, "k", 1) - 1);
+	x = is_median ? pl_stored(pl, x) : x;
+	v = elements(pl, n, x, &part, is_median || is_read(pl, n, 1), &at);
+	if (is_median && pl_is_float(x->dt)) {
+		at = nan_or(pl, x, part.dim, at);
+		v = pl_gather(pl, x, at, part.dim, x->rank, at->size, pl->place);
+	}
+	n->out[0] = keep ? v : pl_squeeze(pl, v, part.dim);
+	n->out[1] = all || !at ? NULL : keep ? at : pl_squeeze(pl, at, part.dim);
 }
 
 /* cummax and cummin.  The index is that of the last element that equals the running maximum: a running maximum over the

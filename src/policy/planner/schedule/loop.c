@@ -143,23 +143,27 @@ static int stores_little(struct pl *pl, const struct kern *k, const struct lines
 }
 
 /* On cuda another axis of the rows becomes the last one, where what is read and what is stored both run along it (a
- * result with the channels innermost; a norm along another axis of an operand with the channels innermost). */
+ * result with the channels innermost; a norm along another axis of an operand with the channels innermost), and no less
+ * is read along it than along the last one: statistics of each channel say little of where the image lies. */
 static int memory_along_rows(struct pl *pl, struct kern *k)
 {
 	struct lines last, loads;
+	int along_last;
 
 	if (!k->n_row)
 		return 0;
+	along_last = memory_along(pl, k, k->row[k->n_row - 1], &last);
 	for (int d = 0; d < k->n_row - 1 && pl->target == WW_TARGET_CUDA; d++) {
 		const struct ix_atom *v = k->row[d];
 
-		if (memory_along(pl, k, v, &loads) && (stored_along(pl, k, v) || stores_little(pl, k, &loads))) {
+		if (memory_along(pl, k, v, &loads) && loads.row >= last.row &&
+			(stored_along(pl, k, v) || stores_little(pl, k, &loads))) {
 			memmove(&k->row[d], &k->row[d + 1], (size_t)(k->n_row - 1 - d) * sizeof(*k->row));
 			k->row[k->n_row - 1] = v;
 			return 1;
 		}
 	}
-	return memory_along(pl, k, k->row[k->n_row - 1], &last);
+	return along_last;
 }
 
 /* Is v long enough that threads side by side along it fill sectors, and does memory run along it? */
