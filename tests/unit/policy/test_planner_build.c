@@ -313,6 +313,19 @@ static void test_sorted_values(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* cuda: a row that is scanned is held for other scans and for reductions of it, ahead of the scan or behind it. */
+static void test_scans_in_rows(void **state)
+{
+	static const char *const want[] = { "ww::scan_held<ww::OP_SUM, T>(scan0, box);",
+		"ww::scan_held<ww::OP_MAX, T>(scan1, box);", "ww::scan_held<ww::OP_SUM, T>(scan2, box);",
+		"a1 = (a1 + scan0[j][l]);", "ww::scan_held<ww::OP_PROD, T>(scan2, box);" };
+	struct pl_result r = cuda_holds("scans_in_rows.json", want, WW_ARRAY_LEN(want), 3);
+
+	(void)state;
+	assert_null(strstr(r.plan_text, "ww_scratch("));
+	ww_pl_result_release(&r);
+}
+
 /* plan.c begins with the kernels and the graph nodes that each computes; the run's page reads them there. */
 static void test_titles_name_the_nodes(void **state)
 {
@@ -2142,10 +2155,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
-		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_bands),
-		cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_reductions_follow_the_layout),
-		cmocka_unit_test(test_parts_of_small_images), cmocka_unit_test(test_order_of_dimensions),
+		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products), cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images), cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_scans_in_rows),
 		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
 		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
 		cmocka_unit_test(test_odd_images), cmocka_unit_test(test_template_or_library),

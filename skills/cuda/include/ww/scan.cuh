@@ -61,13 +61,107 @@ __device__ __forceinline__ void scan_load(bool there, const F &f, float (&v)[VEC
 	}
 }
 
-/* Rows of a warp or less, 128 / TPR a block: nothing but shuffles.  A thread that has a row to itself adds one element
- * after the other, so none of them twice. */
+/* Scans the elements of a tile, chunk by chunk, behind `carry` (more: there is one), and returns what comes after it.
+ * Rows of a warp or less: nothing but shuffles.  A thread that has a row to itself adds one element after the other, so
+ * none of them twice. */
+template <int OP, int TPR, int VEC, int CHUNKS>
+__device__ __forceinline__ float scan_in_warp(float (&v)[CHUNKS][VEC], float carry, bool more)
+{
+	const int t = threadIdx.x % TPR, group = threadIdx.x & 31 & ~(TPR - 1);
+
+#pragma unroll
+	for (int j = 0; j < CHUNKS; j++) {
+		if (TPR == 1 && (more || j))
+			v[j][0] = op_apply<OP>(carry, v[j][0]);
+#pragma unroll
+		for (int i = 1; i < VEC; i++)
+			v[j][i] = op_apply<OP>(v[j][i - 1], v[j][i]);
+		if (TPR == 1) {
+			carry = v[j][VEC - 1];
+			continue;
+		}
+		const float all = warp_scan<OP, TPR>(v[j][VEC - 1]), before = __shfl_up_sync(0xffffffffu, all, 1);
+		const float off = t ? op_apply<OP>(carry, before) : carry;
+
+		carry = op_apply<OP>(carry, __shfl_sync(0xffffffffu, all, group + TPR - 1));
+#pragma unroll
+		for (int i = 0; i < VEC; i++)
+			v[j][i] = op_apply<OP>(off, v[j][i]);
+	}
+	return carry;
+}
+
+/* The same for rows of TPR / 32 warps.  box: CHUNKS * TPR / 32 floats of shared memory, which others may still read
+ * before the first barrier. */
+template <int OP, int TPR, int VEC, int CHUNKS>
+__device__ __forceinline__ float scan_in_block(float (&v)[CHUNKS][VEC], float carry, float *box)
+{
+	const int warps = TPR / 32, totals = warps * CHUNKS, per = (totals + 31) / 32;
+	const int lane = threadIdx.x & 31, warp = threadIdx.x % TPR >> 5;
+	float mine[CHUNKS];
+
+	__syncthreads();
+#pragma unroll
+	for (int j = 0; j < CHUNKS; j++) {
+#pragma unroll
+		for (int i = 1; i < VEC; i++)
+			v[j][i] = op_apply<OP>(v[j][i - 1], v[j][i]);
+		float all = warp_scan<OP>(v[j][VEC - 1]);
+		mine[j] = __shfl_up_sync(0xffffffffu, all, 1);
+		if (lane == 0)
+			mine[j] = op_identity<OP>();
+		if (lane == 31)
+			box[j * warps + warp] = all;
+	}
+	__syncthreads();
+	/* Every warp scans all totals itself, `per` adjacent ones a lane. */
+	float t[per], all;
+#pragma unroll
+	for (int i = 0; i < per; i++) {
+		t[i] = lane * per + i < totals ? box[lane * per + i] : op_identity<OP>();
+		if (i)
+			t[i] = op_apply<OP>(t[i - 1], t[i]);
+	}
+	all = warp_scan<OP>(t[per - 1]);
+	float before = __shfl_up_sync(0xffffffffu, all, 1);
+	if (lane == 0)
+		before = op_identity<OP>();
+#pragma unroll
+	for (int j = 0; j < CHUNKS; j++) {
+		/* the exclusive prefix of total j*warps + warp is the inclusive one of its predecessor */
+		int q = j * warps + warp - 1, owner = q < 0 ? 0 : q / per;
+		float off = op_identity<OP>();
+#pragma unroll
+		for (int i = 0; i < per; i++) {
+			float w = __shfl_sync(0xffffffffu, op_apply<OP>(before, t[i]), owner);
+			if (q >= 0 && q % per == i)
+				off = w;
+		}
+		off = op_apply<OP>(op_apply<OP>(carry, off), mine[j]);
+#pragma unroll
+		for (int i = 0; i < VEC; i++)
+			v[j][i] = op_apply<OP>(off, v[j][i]);
+	}
+	return op_apply<OP>(carry, __shfl_sync(0xffffffffu, all, 31));
+}
+
+/* A row that T threads hold, one row a block where they are more than a warp: thread t has vectors t, t + T, ...; what
+ * is beyond the row's end may be anything. */
+template <int OP, int T, int CHUNKS, int VEC>
+__device__ __forceinline__ void scan_held(float (&v)[CHUNKS][VEC], void *box)
+{
+	if (T > 32)
+		scan_in_block<OP, (T > 32 ? T : 64), VEC, CHUNKS>(v, op_identity<OP>(), (float *)box);
+	else
+		scan_in_warp<OP, (T > 32 ? 32 : T), VEC, CHUNKS>(v, op_identity<OP>(), false);
+}
+
+/* Rows of a warp or less, 128 / TPR a block. */
 template <int OP, int TPR, int VEC, int CHUNKS, class F>
 __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, const F &f)
 {
 	const long long row = (long long)blockIdx.x * (128 / TPR) + threadIdx.x / TPR;
-	const int t = threadIdx.x % TPR, group = threadIdx.x & 31 & ~(TPR - 1);
+	const int t = threadIdx.x % TPR;
 	float carry = op_identity<OP>();
 
 	for (long long base = 0; base < cols; base += (long long)TPR * VEC * CHUNKS) {
@@ -79,28 +173,12 @@ __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, 
 			const long long c = base + (j * TPR + t) * VEC;
 			scan_load<OP, VEC>(row < rows && c < cols, f, v[j], r[j], row, c);
 		}
+		carry = scan_in_warp<OP, TPR>(v, carry, base > 0);
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			const long long c = base + (j * TPR + t) * VEC;
-			float off = carry;
-			if (TPR == 1 && (base || j))
-				v[j][0] = op_apply<OP>(carry, v[j][0]);
-#pragma unroll
-			for (int i = 1; i < VEC; i++)
-				v[j][i] = op_apply<OP>(v[j][i - 1], v[j][i]);
-			if (TPR == 1) {
-				carry = v[j][VEC - 1];
-			} else {
-				const float all = warp_scan<OP, TPR>(v[j][VEC - 1]), before = __shfl_up_sync(0xffffffffu, all, 1);
-				off = t ? op_apply<OP>(carry, before) : carry;
-				carry = op_apply<OP>(carry, __shfl_sync(0xffffffffu, all, group + TPR - 1));
-			}
-			if (row < rows && c < cols) {
-#pragma unroll
-				for (int i = 0; i < VEC && TPR > 1; i++)
-					v[j][i] = op_apply<OP>(off, v[j][i]);
+			if (row < rows && c < cols)
 				r[j].store(f, v[j], row, c);
-			}
 		}
 	}
 }
@@ -109,14 +187,12 @@ __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, 
 template <int OP, int TPR, int VEC, int CHUNKS, class F>
 __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 {
-	const int warps = TPR / 32, totals = warps * CHUNKS, per = (totals + 31) / 32;
-	__shared__ float box[totals];
-	int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+	__shared__ float box[TPR / 32 * CHUNKS];
 	float carry = op_identity<OP>();
 	long long row = blockIdx.x;
 
 	for (long long base = 0; base < cols; base += (long long)TPR * VEC * CHUNKS) {
-		float v[CHUNKS][VEC], mine[CHUNKS];
+		float v[CHUNKS][VEC];
 		ahead<F, VEC> r[CHUNKS];
 
 #pragma unroll
@@ -124,54 +200,13 @@ __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 			long long c = base + ((long long)j * TPR + threadIdx.x) * VEC;
 			scan_load<OP, VEC>(c < cols, f, v[j], r[j], row, c);
 		}
+		carry = scan_in_block<OP, TPR>(v, carry, box);
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
-#pragma unroll
-			for (int i = 1; i < VEC; i++)
-				v[j][i] = op_apply<OP>(v[j][i - 1], v[j][i]);
-			float all = warp_scan<OP>(v[j][VEC - 1]);
-			mine[j] = __shfl_up_sync(0xffffffffu, all, 1);
-			if (lane == 0)
-				mine[j] = op_identity<OP>();
-			if (lane == 31)
-				box[j * warps + warp] = all;
-		}
-		__syncthreads();
-		/* Every warp scans all totals itself, `per` adjacent ones a lane. */
-		float t[per], all;
-#pragma unroll
-		for (int i = 0; i < per; i++) {
-			t[i] = lane * per + i < totals ? box[lane * per + i] : op_identity<OP>();
-			if (i)
-				t[i] = op_apply<OP>(t[i - 1], t[i]);
-		}
-		all = warp_scan<OP>(t[per - 1]);
-		float before = __shfl_up_sync(0xffffffffu, all, 1);
-		if (lane == 0)
-			before = op_identity<OP>();
-		float sum = __shfl_sync(0xffffffffu, all, 31);
-#pragma unroll
-		for (int j = 0; j < CHUNKS; j++) {
-			/* the exclusive prefix of total j*warps + warp is the inclusive one of its predecessor */
-			int q = j * warps + warp - 1, owner = q < 0 ? 0 : q / per;
-			float off = op_identity<OP>();
-#pragma unroll
-			for (int i = 0; i < per; i++) {
-				float w = __shfl_sync(0xffffffffu, op_apply<OP>(before, t[i]), owner);
-				if (q >= 0 && q % per == i)
-					off = w;
-			}
-			off = op_apply<OP>(op_apply<OP>(carry, off), mine[j]);
 			long long c = base + ((long long)j * TPR + threadIdx.x) * VEC;
-			if (c < cols) {
-#pragma unroll
-				for (int i = 0; i < VEC; i++)
-					v[j][i] = op_apply<OP>(off, v[j][i]);
+			if (c < cols)
 				r[j].store(f, v[j], row, c);
-			}
 		}
-		carry = op_apply<OP>(carry, sum);
-		__syncthreads();
 	}
 }
 

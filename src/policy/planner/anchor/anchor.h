@@ -81,8 +81,11 @@ struct anchor {
 			int dim;
 		} scatter;
 	};
-	int consumers; /* number of stored values that read it */
+	int consumers;            /* at how many places stored values read it */
+	const struct val *reader; /* one of these values */
+	int readers;              /* how many they are */
 	int scheduled;
+	struct val *in_row; /* pl_scan_in_row(), once it was asked for */
 };
 
 /* ---- Kinds ------------------------------------------------------------------------------------------------------- */
@@ -175,6 +178,8 @@ struct val *pl_without_band(struct pl *pl, struct val *score, struct pl_band *ba
 /* weights v as attention, if the weights are the softmax of a pointwise expression of a GEMM; else NULL. */
 struct val *pl_attention_of(struct pl *pl, struct gnode *n, struct val *weights, struct val *v);
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
+/* cuda: scan s as a reduction of the row kernel that reads its result; NULL: no row kernel scans that. */
+struct val *pl_scan_in_row(struct pl *pl, struct anchor *s);
 /* Is there a template that sorts rows of x along dim, of that type and length? */
 int pl_sorts(const struct pl *pl, const struct val *x, int dim);
 /* Elements first to first + count - 1 of each sorted row. */

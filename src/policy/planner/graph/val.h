@@ -57,6 +57,7 @@ struct val {
 	int dim; /* GATHER */
 	enum pl_red red;
 	int nred;
+	int scans; /* RED of a row kernel: of all elements up to a column, for each column (anchor.h, pl_scan_in_row()) */
 	struct anchor *anchor;
 	int anchor_out;
 	int last;                /* stored channels-last: dimension 1 innermost */

@@ -175,6 +175,10 @@ static void open_sum(struct pl *pl, const struct kern *k, int i, struct ww_str *
 
 	if (st->by)
 		return;
+	if (r->scans) {
+		ww_str_addf(s, "float scan%d[CH][V] = {};\n", i);
+		return;
+	}
 	if (st->gathers) {
 		ww_str_addf(s, "%s g%d;\n", gathered(r), i);
 		return;
@@ -190,7 +194,9 @@ static void add_column(struct pl *pl, struct kern *k, int i, struct ww_str *s)
 	const struct val *r = k->red[i];
 
 	ww_str_adds(s, st->before);
-	if (st->gathers)
+	if (r->scans)
+		ww_str_addf(s, "scan%d[j][l] = %s;\n", i, st->value.t);
+	else if (st->gathers)
 		ww_str_addf(s, "y%d[%s] = %s;\n", i, k->loop->along == ROWS ? "0" : "l", st->value.t);
 	else if (r->red >= RED_ARGMAX)
 		ww_str_addf(
@@ -205,6 +211,10 @@ static void close_sum(const struct kern *k, int i, struct ww_str *s)
 	enum pl_red red = k->red[i]->red;
 	const char *across = k->loop->along == ROWS ? "down" : "across", *threads = k->loop->along == ROWS ? "TX, TY" : "T";
 
+	if (k->red[i]->scans) {
+		ww_str_addf(s, "ww::scan_held<ww::OP_%s, T>(scan%d, box);\n", red_op(red) + strlen("PL_"), i);
+		return;
+	}
 	if (st->by)
 		ww_str_addf(s, "float a%d = g%d.about(%s);\n", i, (int)(st->by - k->loop->step), st->centre);
 	else if (st->gathers)
@@ -522,6 +532,7 @@ const char *pl_headers_cuda(struct pl *pl)
 		library |= pl->kern[i]->loop->library & BY_LIBRARY;
 		if (pl->kern[i]->anchor)
 			used[pl->kern[i]->anchor->kind] = 1;
+		used[S_SCAN] |= pl_scans(pl->kern[i]);
 	}
 	pl->recipes = "";
 	for (int i = 0; i <= S_COUNT; i++) {

@@ -1307,6 +1307,8 @@ static struct etext written(struct expr *e, struct val *v, const struct ix *cons
 			return e->bound_text[i];
 	if (v->kind == V_RED && done_here(e, v, idx, &t))
 		return t;
+	if (v->kind == V_ANCHOR && v->anchor->in_row && done_here(e, v->anchor->in_row, idx, &t))
+		return t;
 	if ((m = memo_find(e, v, NULL, idx, v->rank)))
 		return m->text;
 	if (v->kind == V_BUF || (v->root && !is_own(e, v))) {

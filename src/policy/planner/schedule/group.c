@@ -87,6 +87,14 @@ int pl_red_known(const struct kern *k, const struct val *r, const struct ix *con
 	return -1;
 }
 
+/* The number of the reduction of k that is at leaf l, -1: none. */
+static int leaf_known(const struct kern *k, const struct leaf *l)
+{
+	const struct val *r = l->kind == LEAF_RED ? l->val : l->kind == LEAF_ANCHOR ? l->val->anchor->in_row : NULL;
+
+	return r ? pl_red_known(k, r, l->idx) : -1;
+}
+
 const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v)
 {
 	struct ix *x = pl_alloc(pl, sizeof(*x) + sizeof(x->m[0]));
@@ -245,6 +253,19 @@ static int collect_red(struct pl *pl, struct kern *k, struct val *self, struct l
 	return s + 1;
 }
 
+/* The same for what an anchor scans along the columns of k, for each column itself; -1: the anchor's result must be
+ * stored. */
+static int collect_scan(struct pl *pl, struct kern *k, struct val *self, const struct leaf *l, int depth)
+{
+	struct val *r = k && k->n_col == 1 && !l->guarded ? pl_scan_in_row(pl, l->val->anchor) : NULL;
+	struct leaf row = *l;
+
+	if (!r || (l->val->root && l->val != self) || !ix_same(l->idx[r->rank], k->ocol[0]))
+		return -1;
+	row.val = r;
+	return collect_red(pl, k, self, &row, 0, depth);
+}
+
 /* Collect the reductions that `v` at idx needs in kernel k (k == NULL: a pointwise kernel); what does not fit becomes a
  * root. Returns the stage after which v can be computed. */
 static int collect(
@@ -262,9 +283,10 @@ static int collect(
 		for (struct leaf *l = w.first; l && !again; l = l->next) {
 			int s = 0;
 
-			if (l->kind == LEAF_ANCHOR) {
+			if (l->kind == LEAF_ANCHOR && (s = collect_scan(pl, k, self, l, depth)) < 0) {
 				struct val *store = end_of(pl, v, idx, self, l->val);
 
+				s = 0;
 				again = store != l->val;
 				pl_store_because(pl, store, apart_from_reader(pl, l->val->anchor));
 				schedule(pl, store);
@@ -746,7 +768,7 @@ static void mark_needed(
 	pl_walk_init(&w, pl, self);
 	pl_walk(&w, v, idx);
 	for (struct leaf *l = w.first; l; l = l->next) {
-		int i = l->kind == LEAF_RED ? pl_red_known(k, l->val, l->idx) : -1;
+		int i = leaf_known(k, l);
 
 		if (i < 0 || needed[i])
 			continue;
@@ -858,6 +880,8 @@ static int all_inline(struct pl *pl, struct val *v)
 	pl_walk_init(&w, pl, v);
 	pl_walk(&w, v, idx);
 	for (struct leaf *l = w.first; l; l = l->next) {
+		if (l->kind == LEAF_ANCHOR)
+			return 0;
 		if (l->kind != LEAF_RED)
 			continue;
 		memcpy(src, l->idx, sizeof(src));
@@ -936,6 +960,82 @@ static void order_as_stored(struct pl *pl, struct kern *k)
 	}
 }
 
+/* The anchor whose result v is or ends in, as epilogue_of() has it. */
+static struct anchor *end_anchor(struct pl *pl, struct val *v, const struct ix **idx, const struct ix **at)
+{
+	if (v->kind != V_ANCHOR)
+		return v->kind == V_RED ? NULL : epilogue_of(pl, v, idx, at);
+	pl_own_vars(pl, v, at);
+	memcpy(idx, at, (size_t)v->rank * sizeof(*idx));
+	return v->anchor;
+}
+
+/* Does v at idx, which is or leads to what s scans along the last of at[], need another scan at the same place, or a
+ * reduction of the same rows? */
+static int needs_row_of(
+	struct pl *pl, struct val *v, const struct ix *const *idx, const struct anchor *s, const struct ix *const *at)
+{
+	int last = s->out->rank - 1;
+	struct walk w;
+
+	pl_walk_init(&w, pl, v);
+	pl_walk(&w, v, idx);
+	for (struct leaf *l = w.first; l; l = l->next) {
+		const struct val *r = l->val;
+
+		if (l->kind == LEAF_ANCHOR && r->anchor != s && !r->root && r->rank == last + 1 &&
+			ix_same_all(l->idx, at, last + 1) && pl_scan_in_row(pl, r->anchor))
+			return 1;
+		if (l->kind == LEAF_RED && !r->root && r->nred == 1 && r->rank == last && ix_same_all(l->idx, at, last) &&
+			ix_num(r->arg[0]->size[last]) == ix_num(s->out->size[last]))
+			return 1;
+	}
+	return 0;
+}
+
+/* Is a scan, in which v ends, part of a row kernel, which holds its rows for other scans and reductions of them? */
+static int ends_in_row(
+	struct pl *pl, struct val *v, const struct ix *const *idx, struct anchor *s, const struct ix *const *at)
+{
+	return pl_scan_in_row(pl, s) && (needs_row_of(pl, v, idx, s, at) || needs_row_of(pl, s->in[0].val, at, s, at));
+}
+
+/* Is v, or does it read at its own index, what a row kernel could scan? */
+static int reads_scan(struct pl *pl, struct val *v)
+{
+	const struct ix *idx[PL_MAX_RANK];
+	struct walk w;
+	int n_var = pl->n_var, found = 0;
+
+	pl_own_vars(pl, v, idx);
+	pl_walk_init(&w, pl, v);
+	pl_walk(&w, v, idx);
+	for (struct leaf *l = w.first; l; l = l->next)
+		found |= l->kind == LEAF_ANCHOR && pl_scan_in_row(pl, l->val->anchor);
+	pl->n_var = n_var;
+	return found;
+}
+
+/* Index space of such a scan. */
+static int scan_space(struct pl *pl, struct kern *k, struct val *v, const struct ix **idx)
+{
+	const struct ix *at[PL_MAX_RANK], *mine[PL_MAX_RANK];
+	int n_var = pl->n_var;
+	struct anchor *s = reads_scan(pl, v) ? end_anchor(pl, v, mine, at) : NULL;
+
+	if (!s || !ends_in_row(pl, v, mine, s, at)) {
+		pl->n_var = n_var;
+		return 0;
+	}
+	memcpy(idx, mine, (size_t)v->rank * sizeof(*idx));
+	for (int d = 0; d < s->out->rank - 1; d++)
+		add_row(k, at[d]);
+	k->col[k->n_col++] = ix_as_var(at[s->out->rank - 1]);
+	set_columns(pl, k);
+	collect(pl, k, v, v, idx, 0);
+	return 1;
+}
+
 static void row_kernel(struct pl *pl, struct val *v)
 {
 	const struct ix *idx[PL_MAX_RANK];
@@ -945,6 +1045,8 @@ static void row_kernel(struct pl *pl, struct val *v)
 	pl_own_vars(pl, v, idx);
 	if (v->kind == V_RED) {
 		reduction_space(pl, k, v, idx);
+	} else if (scan_space(pl, k, v, idx)) {
+		stores_at(k, v, idx);
 	} else if (!(l = first_red(pl, v, idx))) {
 		point_space(pl, k, v, idx);
 	} else if (finds_space(pl, k, v, &l, idx)) {
@@ -1013,6 +1115,7 @@ static int has_no_elements(struct pl *pl, const struct val *v)
 static void schedule(struct pl *pl, struct val *v)
 {
 	const struct ix *idx[PL_MAX_RANK], *at[PL_MAX_RANK];
+	int n_var, in_row;
 	struct anchor *s;
 
 	if (v->segment)
@@ -1023,15 +1126,17 @@ static void schedule(struct pl *pl, struct val *v)
 	pl_make_root(pl, v);
 	if (has_no_elements(pl, v))
 		return;
-	if (v->kind == V_ANCHOR) {
-		schedule_spec(pl, v->anchor);
-		return;
-	}
-	s = v->kind == V_RED ? NULL : epilogue_of(pl, v, idx, at);
-	if (s)
-		anchor_kernel(pl, s, v, idx, at);
-	else
+	n_var = pl->n_var;
+	s = end_anchor(pl, v, idx, at);
+	in_row = s && ends_in_row(pl, v, idx, s, at);
+	if (v->kind == V_ANCHOR || in_row) /* which make their own variables */
+		pl->n_var = n_var;
+	if (!s || in_row)
 		row_kernel(pl, v);
+	else if (v->kind == V_ANCHOR)
+		schedule_spec(pl, s);
+	else
+		anchor_kernel(pl, s, v, idx, at);
 }
 
 /* Strides of an output that is not contiguous: products of its sizes, where its dimensions lie within each other in

@@ -18,6 +18,14 @@ const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int
 	return x;
 }
 
+int pl_scans(const struct kern *k)
+{
+	for (int i = 0; i < k->n_red; i++)
+		if (k->red[i]->scans)
+			return 1;
+	return 0;
+}
+
 int pl_stores_per_column(const struct kern *k)
 {
 	for (int o = 0; o < k->n_out; o++)
@@ -243,6 +251,9 @@ static struct etext result_of(struct writer *w, int i)
 {
 	const struct val *r = w->k->red[i];
 	int cpu = w->pl->target == WW_TARGET_CPU, vec = cpu && w->l->along == ROWS;
+
+	if (r->scans)
+		return (struct etext){ pl_fmt(w->pl, "scan%d[j][l]", i), 0, 2 };
 	const char *name = r->red >= RED_ARGMAX ? cpu ? "w%d" : "((long long)w%d)"
 		: cpu && !vec && (w->l->along == COLUMNS || (r->red == RED_SUM && r->arg[0]->dt == WW_F32)) ? "s%d"
 																									: "a%d";
@@ -1033,8 +1044,9 @@ static void hold_across(struct pl *pl, struct kern *k)
 	l->cluster = pl->dev.cc >= 90 && !has_places(k);
 	for (int i = 0; i < k->n_red; i++)
 		l->cluster &= !strcmp(pl_acc_type(k->red[i]->arg[0]->dt), "float");
-	l->held = n_cols <= (l->cluster ? 262144 : 32768) && !kn->rows.reread &&
-		(kn->plain || !is_streamed_once(pl, k, passes, n_cols));
+	l->held = pl_scans(k) ||
+		(n_cols <= (l->cluster ? 262144 : 32768) && !kn->rows.reread &&
+			(kn->plain || !is_streamed_once(pl, k, passes, n_cols)));
 	l->cluster &= l->held && n_cols > 16384;
 	l->stepwise = !l->held && !kn->plain && has_many_rows(pl, k);
 	if (!l->held)
@@ -1071,7 +1083,9 @@ static void cuda_rows(struct pl *pl, struct kern *k)
 	const char *start = pl_fmt(pl, "%s_0", k->col[k->n_col - 1]->name);
 	struct loop *l = k->loop;
 
-	l->along = memory_along_rows(pl, k) || memory_along_part(pl, k) ? ROWS : kn->plain ? SCALARS : COLUMNS;
+	l->along = !pl_scans(k) && (memory_along_rows(pl, k) || memory_along_part(pl, k)) ? ROWS
+		: kn->plain                                                                   ? SCALARS
+																					  : COLUMNS;
 	if (l->along == ROWS) {
 		write_down(pl, k, start, "if (live && ty == 0)\n\t");
 	} else {

@@ -198,15 +198,20 @@ static void count_consumers(struct pl *pl, struct val *const *root, int n)
 	int n_var = pl->n_var;
 
 	for (int a = 0; a < pl->n_anchor; a++)
-		pl->anchor[a]->consumers = 0;
+		pl->anchor[a]->consumers = pl->anchor[a]->readers = 0;
 	for (int i = 0; i < n; i++) {
 		struct walk w;
 
-		if (root[i]->kind == V_ANCHOR)
+		if (root[i]->kind == V_ANCHOR && root[i]->root) /* not what an anchor computes as its operand */
 			root[i]->anchor->consumers += 2;
 		for (struct leaf *l = leaves_of(pl, root[i], &w); l; l = l->next)
-			if (l->kind == LEAF_ANCHOR)
-				l->val->anchor->consumers++;
+			if (l->kind == LEAF_ANCHOR) {
+				struct anchor *s = l->val->anchor;
+
+				s->consumers++;
+				s->readers += !s->readers || s->reader != root[i];
+				s->reader = root[i];
+			}
 	}
 	pl->n_var = n_var;
 }

@@ -121,6 +121,8 @@ const char *pl_linear_column(struct pl *pl, struct kern *k);
 int pl_streams(struct pl *pl, struct kern *k, const struct ix_atom *lane);
 /* Index of the argument of reduction i of kernel k. */
 void pl_red_element(const struct kern *k, int i, const struct ix **idx);
+/* Does a row kernel scan its columns (pl_scan_in_row())? */
+int pl_scans(const struct kern *k);
 /* Do the outputs of a row kernel depend on its columns? */
 int pl_stores_per_column(const struct kern *k);
 /* keep.c: values that a row kernel computes in one pass and leaves for later ones; at most `max`, returns how many. */
