@@ -40,7 +40,7 @@ struct data {
 			v = draw();
 	}
 	both f(long long len, long long inner) { return { x.data(), y.data(), len, inner }; }
-	template <int OP> int wrong(long long outer, long long len, long long inner) const
+	template <int OP, bool BACK = false> int wrong(long long outer, long long len, long long inner) const
 	{
 		double worst = 0;
 
@@ -48,7 +48,7 @@ struct data {
 			for (long long i = 0; i < inner; i++) {
 				double sum = OP == ww::OP_SUM ? 0 : -INFINITY;
 				for (long long l = 0; l < len; l++) {
-					const long long at = (o * len + l) * inner + i;
+					const long long at = (o * len + (BACK ? len - 1 - l : l)) * inner + i;
 					sum = OP == ww::OP_SUM ? sum + (double)x[at]
 						: OP == ww::OP_MAX || !l ? fmax(sum, (double)x[at])
 												 : fmax(sum, (double)x[at]) + log1p(exp(-fabs(sum - (double)x[at])));
@@ -59,23 +59,25 @@ struct data {
 	}
 };
 
-template <int OP, int VEC, int LANES, int PARTS> static int mid(long long outer, long long len, long long inner)
+template <int OP, int VEC, int LANES, int PARTS, bool BACK = false>
+static int mid(long long outer, long long len, long long inner)
 {
 	data d(outer * len * inner);
 	const both f = d.f(len, inner);
 
 	host::launch((outer * inner / VEC + LANES - 1) / LANES, 1, 1, LANES * PARTS, 1,
-		[&] { ww::scan_mid<OP, VEC, LANES, PARTS>(outer, len, inner, f); });
-	return d.wrong<OP>(outer, len, inner);
+		[&] { ww::scan_mid<OP, VEC, LANES, PARTS, BACK>(outer, len, inner, f); });
+	return d.wrong<OP, BACK>(outer, len, inner);
 }
 
-template <int TPR, int VEC, int CHUNKS, int OP = ww::OP_SUM> static int rows(long long outer, long long len)
+template <int TPR, int VEC, int CHUNKS, int OP = ww::OP_SUM, bool BACK = false>
+static int rows(long long outer, long long len)
 {
 	data d(outer * len);
 	const both f = d.f(len, 1);
 
-	host::launch(TPR > 32 ? outer : (outer + 128 / TPR - 1) / (128 / TPR), 1, 1, TPR > 32 ? TPR : 128, 1, [&] { ww::scan_rows<OP, TPR, VEC, CHUNKS>(outer, len, f); });
-	return d.wrong<OP>(outer, len, 1);
+	host::launch(TPR > 32 ? outer : (outer + 128 / TPR - 1) / (128 / TPR), 1, 1, TPR > 32 ? TPR : 128, 1, [&] { ww::scan_rows<OP, TPR, VEC, CHUNKS, BACK>(outer, len, f); });
+	return d.wrong<OP, BACK>(outer, len, 1);
 }
 
 int main()
@@ -90,6 +92,9 @@ int main()
 	n += mid<ww::OP_LOGSUMEXP, 1, 32, 4>(3, 65, 41) + rows<32, 4, 1, ww::OP_LOGSUMEXP>(6, 516);
 	n += rows<64, 1, 2, ww::OP_LOGSUMEXP>(2, 601) + rows<1, 4, 4, ww::OP_LOGSUMEXP>(131, 16);
 	n += rows<1, 1, 8>(130, 11) + rows<2, 4, 1>(70, 8) + rows<2, 2, 2>(65, 26);
+	n += mid<ww::OP_SUM, 2, 64, 2, true>(3, 17, 50) + mid<ww::OP_MAX, 1, 32, 1, true>(2, 9, 41);
+	n += rows<32, 4, 4, ww::OP_SUM, true>(6, 516) + rows<64, 1, 2, ww::OP_MAX, true>(2, 601);
+	n += rows<1, 4, 4, ww::OP_LOGSUMEXP, true>(131, 16) + rows<8, 1, 4, ww::OP_SUM, true>(21, 27);
 	printf("%d\n", n);
 	return 0;
 }

@@ -326,6 +326,17 @@ static void test_scans_in_rows(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* cuda: what is turned around, scanned and turned around again is scanned from its end. */
+static void test_scans_from_the_end(void **state)
+{
+	static const char *const want[] = { "ww::scan_rows<ww::OP_SUM, k0_TPR, k0_VEC, k0_CHUNKS, true>(",
+		"ww::scan_mid<ww::OP_MAX, k1_VEC, k1_BLOCK / k1_PARTS, k1_PARTS, true>(" };
+	struct pl_result r = cuda_holds("scans_from_the_end.json", want, WW_ARRAY_LEN(want), 2);
+
+	(void)state;
+	ww_pl_result_release(&r);
+}
+
 /* plan.c begins with the kernels and the graph nodes that each computes; the run's page reads them there. */
 static void test_titles_name_the_nodes(void **state)
 {
@@ -2155,9 +2166,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
-		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products), cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images), cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_scans_in_rows),
-		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
-		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
+		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products), cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images), cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_scans_in_rows), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches), cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input), cmocka_unit_test(test_scans_from_the_end),
 		cmocka_unit_test(test_odd_images), cmocka_unit_test(test_template_or_library),
 		cmocka_unit_test(test_filters_of_16_bits), cmocka_unit_test(test_shared_filters),
 		cmocka_unit_test(test_group_norm_channels_last), cmocka_unit_test(test_computed_sizes_have_names),

@@ -46,14 +46,27 @@ template <class A, int N> __device__ __forceinline__ auto keep(A &a, const float
 }
 template <class A, int N> __device__ __forceinline__ void keep(A &, const float (&)[N], long) {}
 
+/* The elements of a vector, the last one first if they are scanned from the end. */
+template <bool BACK, int N> __device__ __forceinline__ void scan_turn(float (&v)[N])
+{
+#pragma unroll
+	for (int i = 0; BACK && i < N / 2; i++) {
+		const float t = v[i];
+
+		v[i] = v[N - 1 - i];
+		v[N - 1 - i] = t;
+	}
+}
+
 /* A vector of elements, and the operands of its store; the identity beyond the row's end. */
-template <int OP, int VEC, class F, class... At>
+template <int OP, bool TURN, int VEC, class F, class... At>
 __device__ __forceinline__ void scan_load(bool there, const F &f, float (&v)[VEC], ahead<F, VEC> &r, At... place)
 {
 	if (there) {
 		f.template load<VEC>(place..., v);
 		keep(r, v, 0);
 		r.fetch(f, place...);
+		scan_turn<TURN>(v);
 	} else {
 #pragma unroll
 		for (int i = 0; i < VEC; i++)
@@ -156,8 +169,15 @@ __device__ __forceinline__ void scan_held(float (&v)[CHUNKS][VEC], void *box)
 		scan_in_warp<OP, (T > 32 ? 32 : T), VEC, CHUNKS>(v, op_identity<OP>(), false);
 }
 
+template <bool TURN, int VEC, class F, class... At>
+__device__ __forceinline__ void scan_store(const F &f, float (&v)[VEC], ahead<F, VEC> &r, At... place)
+{
+	scan_turn<TURN>(v);
+	r.store(f, v, place...);
+}
+
 /* Rows of a warp or less, 128 / TPR a block. */
-template <int OP, int TPR, int VEC, int CHUNKS, class F>
+template <int OP, int TPR, int VEC, int CHUNKS, bool BACK, class F>
 __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, const F &f)
 {
 	const long long row = (long long)blockIdx.x * (128 / TPR) + threadIdx.x / TPR;
@@ -171,20 +191,20 @@ __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, 
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			const long long c = base + (j * TPR + t) * VEC;
-			scan_load<OP, VEC>(row < rows && c < cols, f, v[j], r[j], row, c);
+			scan_load<OP, BACK>(row < rows && c < cols, f, v[j], r[j], row, BACK ? cols - VEC - c : c);
 		}
 		carry = scan_in_warp<OP, TPR>(v, carry, base > 0);
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			const long long c = base + (j * TPR + t) * VEC;
 			if (row < rows && c < cols)
-				r[j].store(f, v[j], row, c);
+				scan_store<BACK>(f, v[j], r[j], row, BACK ? cols - VEC - c : c);
 		}
 	}
 }
 
 /* Rows of a block each. */
-template <int OP, int TPR, int VEC, int CHUNKS, class F>
+template <int OP, int TPR, int VEC, int CHUNKS, bool BACK, class F>
 __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 {
 	__shared__ float box[TPR / 32 * CHUNKS];
@@ -198,28 +218,29 @@ __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			long long c = base + ((long long)j * TPR + threadIdx.x) * VEC;
-			scan_load<OP, VEC>(c < cols, f, v[j], r[j], row, c);
+			scan_load<OP, BACK>(c < cols, f, v[j], r[j], row, BACK ? cols - VEC - c : c);
 		}
 		carry = scan_in_block<OP, TPR>(v, carry, box);
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			long long c = base + ((long long)j * TPR + threadIdx.x) * VEC;
 			if (c < cols)
-				r[j].store(f, v[j], row, c);
+				scan_store<BACK>(f, v[j], r[j], row, BACK ? cols - VEC - c : c);
 		}
 	}
 }
 
-template <int OP, int TPR, int VEC, int CHUNKS, class F>
+/* BACK: from the end of each row to its begin, whose length VEC divides. */
+template <int OP, int TPR, int VEC, int CHUNKS, bool BACK = false, class F>
 __device__ __forceinline__ void scan_rows(long long rows, long long cols, const F &f)
 {
 	if (TPR > 32)
-		scan_long_rows<OP, (TPR > 32 ? TPR : 64), VEC, CHUNKS>(cols, f);
+		scan_long_rows<OP, (TPR > 32 ? TPR : 64), VEC, CHUNKS, BACK>(cols, f);
 	else
-		scan_short_rows<OP, (TPR > 32 ? 32 : TPR), VEC, CHUNKS>(rows, cols, f);
+		scan_short_rows<OP, (TPR > 32 ? 32 : TPR), VEC, CHUNKS, BACK>(rows, cols, f);
 }
 
-template <int OP, int VEC, int LANES, int PARTS, class F>
+template <int OP, int VEC, int LANES, int PARTS, bool BACK = false, class F>
 __device__ __forceinline__ void scan_mid(long long outer, long long len, long long inner, const F &f)
 {
 	const int depth = 8;
@@ -243,7 +264,7 @@ __device__ __forceinline__ void scan_mid(long long outer, long long len, long lo
 
 #pragma unroll
 		for (int d = 0; d < depth; d++)
-			scan_load<OP, VEC>(d < mine, f, v[d], r[d], o, first + d, i);
+			scan_load<OP, false>(d < mine, f, v[d], r[d], o, BACK ? len - 1 - first - d : first + d, i);
 #pragma unroll
 		for (int d = 1; d < depth; d++)
 #pragma unroll
@@ -272,7 +293,7 @@ __device__ __forceinline__ void scan_mid(long long outer, long long len, long lo
 #pragma unroll
 		for (int d = 0; d < depth; d++)
 			if (d < mine)
-				r[d].store(f, v[d], o, first + d, i);
+				r[d].store(f, v[d], o, BACK ? len - 1 - first - d : first + d, i);
 	}
 }
 

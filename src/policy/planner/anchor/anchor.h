@@ -66,7 +66,7 @@ struct anchor {
 		} attn;
 		struct { /* sums or products along one dimension */
 			enum pl_red red;
-			int dim;
+			int dim, back; /* from the last element to the first */
 		} scan;
 		struct { /* the source indices, or the values, of elements `first`, first + 1, ... of each sorted row */
 			int dim, descending, values;
@@ -178,6 +178,9 @@ struct val *pl_without_band(struct pl *pl, struct val *score, struct pl_band *ba
 /* weights v as attention, if the weights are the softmax of a pointwise expression of a GEMM; else NULL. */
 struct val *pl_attention_of(struct pl *pl, struct gnode *n, struct val *weights, struct val *v);
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
+/* cuda: a scan's result v with the elements along `dim` in the other order; what it scans it then scans from the end.
+ * NULL: v is none, or along another dimension. */
+struct val *pl_scan_back(struct pl *pl, struct gnode *n, struct val *v, int dim);
 /* cuda: scan s as a reduction of the row kernel that reads its result; NULL: no row kernel scans that. */
 struct val *pl_scan_in_row(struct pl *pl, struct anchor *s);
 /* Is there a template that sorts rows of x along dim, of that type and length? */

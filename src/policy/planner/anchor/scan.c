@@ -41,6 +41,23 @@ struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum
 	return pl_anchor_out(pl, s, x->dt, x->rank, x->size);
 }
 
+struct val *pl_scan_back(struct pl *pl, struct gnode *n, struct val *v, int dim)
+{
+	const struct ix *map[PL_MAX_RANK];
+	struct anchor *s, *old = v->kind == V_ANCHOR && !v->root ? v->anchor : NULL;
+
+	if (pl->target != WW_TARGET_CUDA || !old || old->kind != S_SCAN || old->scan.dim != dim ||
+		(old->in[0].val->root && old->in[0].val->kind != V_BUF))
+		return NULL;
+	memcpy(map, pl->place, sizeof(map));
+	map[dim] = ix_sub(pl, ix_addc(pl, v->size[dim], -1), pl->place[dim]);
+	s = pl_anchor(pl, n, S_SCAN, old->what);
+	s->scan = old->scan;
+	s->scan.back = !old->scan.back;
+	pl_anchor_operand(s, pl_view(pl, old->in[0].val, v->rank, v->size, map));
+	return pl_anchor_out(pl, s, v->dt, v->rank, v->size);
+}
+
 enum { LONGEST_HELD = 4096 }; /* columns that a row kernel scans in registers: the totals of warps fit into its box */
 
 struct val *pl_scan_in_row(struct pl *pl, struct anchor *s)
@@ -48,7 +65,7 @@ struct val *pl_scan_in_row(struct pl *pl, struct anchor *s)
 	int last = s->out->rank - 1;
 	struct val *x = s->in[0].val;
 
-	if (s->in_row || pl->target != WW_TARGET_CUDA || s->kind != S_SCAN || s->scan.dim != last ||
+	if (s->in_row || pl->target != WW_TARGET_CUDA || s->kind != S_SCAN || s->scan.dim != last || s->scan.back ||
 		s->scan.red >= RED_ARGMAX || !pl_is_float(x->dt) || x->dt == WW_F64 || s->readers != 1 ||
 		ix_num(s->out->size[last]) > LONGEST_HELD)
 		return s->in_row;
@@ -132,6 +149,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const char *op = kinds[k->anchor->scan.red].op;
 	int mid = l->form == MIDDLE;
+	const char *back = k->anchor->scan.back ? ", true" : "";
 	const char *at = mid ? "ix_t r, ix_t at, ix_t c" : "ix_t r, ix_t c"; /* quotients by sizes: of 32 bits */
 	const char *axes = pl_indent(pl,
 		pl_fmt(pl, "%s%s", pl_axes(pl, k, 0, k->anchor->scan.dim, "r"),
@@ -144,10 +162,10 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		at, axes);
 	if (mid)
 		pl_cuda_kernel(pl, k, s, "@_BLOCK", "long long outer, long long len, long long inner",
-			pl_fmt(pl, "scan_mid<ww::OP_%s, @_VEC, @_BLOCK / @_PARTS, @_PARTS>(outer, len, inner", op));
+			pl_fmt(pl, "scan_mid<ww::OP_%s, @_VEC, @_BLOCK / @_PARTS, @_PARTS%s>(outer, len, inner", op, back));
 	else
 		pl_cuda_kernel(pl, k, s, "@_BLOCK", "long long rows, long long cols",
-			pl_fmt(pl, "scan_rows<ww::OP_%s, @_TPR, @_VEC, @_CHUNKS>(rows, cols", op));
+			pl_fmt(pl, "scan_rows<ww::OP_%s, @_TPR, @_VEC, @_CHUNKS%s>(rows, cols", op, back));
 	k->launch = mid
 		? pl_named(pl, k,
 			  "\tww_recipe_scan_mid(p, &(struct ww_scan_mid){ .kernel = \"@\", .outer = %s, .len = %s, .inner = %s, "

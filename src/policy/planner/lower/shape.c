@@ -464,7 +464,12 @@ static void flip(struct pl *pl, struct gnode *n)
 	const struct ix *map[PL_MAX_RANK];
 	int64_t dims[PL_MAX_RANK];
 	int k = pl_arg_ints(pl, n, 1, "dims", dims, PL_MAX_RANK);
+	struct val *back = k == 1 ? pl_scan_back(pl, n, a, pl_dim(pl, n, dims[0], a->rank)) : NULL;
 
+	if (back) {
+		done(n, back);
+		return;
+	}
 	for (int d = 0; d < a->rank; d++)
 		map[d] = pl->place[d];
 	for (int i = 0; i < k; i++) {
