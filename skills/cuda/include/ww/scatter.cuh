@@ -10,7 +10,9 @@
  * after the other, in their order, so it needs no atomics, and of several elements that are written to one place the
  * last one stays.  Neighbouring columns are in neighbouring banks.
  *
- * DEPTH elements of a thread are under way at once.  Rejected: a result that looks at all written elements (len * list
+ * DEPTH elements of a thread are under way at once: of columns, whose long results leave room for few threads, so many
+ * that a multiprocessor waits for some 28 kB (224 x 512 x 256 to 256 places: seven warps each, with eight elements 173
+ * us on an H200, memory takes 42).  Rejected: a result that looks at all written elements (len * list
  * comparisons, and each element read len times).
  *
  * Functor, o the row or the outer index, m the place in the result, j the number of the written element, i the column:
@@ -94,7 +96,7 @@ template <int OP, int BLOCK, class F>
 __device__ __forceinline__ void scatter_columns(long long outer, int len, int list, long long inner, const F &f)
 {
 	extern __shared__ __align__(16) unsigned char ww_dynamic_shared[];
-	enum { DEPTH = 8 };
+	enum { DEPTH = BLOCK <= 64 ? 32 : 16 };
 	const long long at = (long long)blockIdx.x * BLOCK + threadIdx.x, o = at / inner, i = at % inner;
 	float *const mine = (float *)ww_dynamic_shared + threadIdx.x;
 
@@ -107,23 +109,24 @@ __device__ __forceinline__ void scatter_columns(long long outer, int len, int li
 		mine[m * BLOCK] = v[0];
 	}
 	for (int first = 0; first < list; first += DEPTH) {
-		float said[DEPTH][1], v[DEPTH][1];
+		float v[DEPTH][1];
+		int m[DEPTH];
 
 #pragma unroll
 		for (int d = 0; d < DEPTH; d++) {
-			said[d][0] = (float)len;
-			if (first + d < list) {
-				f.place(o, first + d, i, said[d]);
-				f.src(o, first + d, i, v[d]);
-			}
+			float said[1] = { (float)len };
+
+			if (first + d < list)
+				f.place(o, first + d, i, said);
+			m[d] = scatter_place(said[0], len);
 		}
 #pragma unroll
-		for (int d = 0; d < DEPTH; d++) {
-			const int m = scatter_place(said[d][0], len);
-
-			if (m >= 0)
-				mine[m * BLOCK] = scatter_one<OP>(mine[m * BLOCK], v[d][0]);
-		}
+		for (int d = 0; d < DEPTH; d++) /* beyond the end the last one again: no load waits behind a branch */
+			f.src(o, first + d < list ? first + d : list - 1, i, v[d]);
+#pragma unroll
+		for (int d = 0; d < DEPTH; d++)
+			if (m[d] >= 0)
+				mine[m[d] * BLOCK] = scatter_one<OP>(mine[m[d] * BLOCK], v[d][0]);
 	}
 	for (int m = 0; m < len; m++) {
 		const float v[1] = { mine[m * BLOCK] };
