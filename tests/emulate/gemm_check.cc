@@ -126,6 +126,63 @@ template <int BN, bool SCALED, bool WIDE = false> static int wrong_end(int m, in
 	return bad > 0;
 }
 
+/* Rows along K of 16-bit elements, or of pairs of them, as gemm16 and gemm3 have them copied. */
+static ww_tensor_map rows_along_k(const void *p, int k, int rows, int batch, int box)
+{
+	const long long line = 2LL * k;
+
+	return { (char *)p, 0, 2, 3, 3, 0, { k, rows, batch }, { 2, line, rows * line }, { 64, box, 1 }, { 1, 1, 1 } };
+}
+
+/* Each element of a and b as a pair of halves, and the largest magnitude of each row, as gemm3 reads them. */
+struct halves {
+	std::vector<unsigned> x, top;
+	halves(const std::vector<float> &v, int rows, int k) : x(v.size()), top(rows)
+	{
+		host::launch((rows + 7) / 8, 1, 1, 256, 1,
+			[&] { ww::split_rows<1>(v.data(), 0, k, rows, k, k, (__half *)x.data(), top.data()); });
+	}
+};
+
+/* gemm16 of halves, or gemm3 of floats, by `blocks` blocks; k is a multiple of 32, n even. */
+template <class T, int BN, int STAGES, int CLUSTER, int PAIRS> static int wrong_tiles(int m, int n, int k, int blocks)
+{
+	std::vector<T> a(m * k), b(n * k);
+	std::vector<float> d(m * n, NAN);
+	const out<T> e = { d.data(), m, n };
+	const int threads = 128 + 256 * PAIRS;
+	double worst = 0;
+
+	for (T &v : a)
+		v = ww::from_float<T>(draw());
+	for (T &v : b)
+		v = ww::from_float<T>(draw());
+	if constexpr (sizeof(T) == 4) {
+		const halves sa(a, m, k), sb(b, n, k);
+		const ww_tensor_map ta = rows_along_k(sa.x.data(), 2 * k, m, 1, 128),
+							tb = rows_along_k(sb.x.data(), 2 * k, n, 1, BN / CLUSTER);
+		host::launch(blocks, 1, 1, threads, CLUSTER, [&] {
+			ww::gemm3<BN, STAGES, 4, CLUSTER, 2, PAIRS>(ta, tb, sa.top.data(), sb.top.data(), m, n, k / 32, 1, e);
+		});
+	} else {
+		const ww_tensor_map ta = rows_along_k(a.data(), k, m, 1, 128), tb = rows_along_k(b.data(), k, n, 1, BN / CLUSTER);
+		host::launch(blocks, 1, 1, threads, CLUSTER,
+			[&] { ww::gemm16<T, BN, STAGES, CLUSTER, 2, 2, PAIRS>(ta, tb, m, n, (k + 63) / 64, 1, e); });
+	}
+	for (int i = 0; i < m; i++)
+		for (int j = 0; j < n; j++) {
+			double sum = 0;
+			for (int l = 0; l < k; l++)
+				sum += (double)ww::to_float(a[i * k + l]) * (double)ww::to_float(b[j * k + l]);
+			const double off = fabs(sum - d[i * n + j]);
+			worst = off >= 0 ? fmax(worst, off) : INFINITY;
+		}
+	if (!(worst < 2e-7 * k))
+		fprintf(stderr, "%d pairs, tiles of %d, %d stages, clusters of %d, %d x %d x %d: off by %g\n", PAIRS, BN, STAGES,
+			CLUSTER, m, n, k, worst);
+	return !(worst < 2e-7 * k);
+}
+
 int main(void)
 {
 	int n = wrong_of<float>() + wrong_of<__half>() + wrong_of<__nv_bfloat16>();
@@ -135,5 +192,9 @@ int main(void)
 		wrong_end<256, false>(131, 511) + wrong_end<64, true>(40, 97) + wrong_end<192, false>(70, 200);
 	n += wrong_end<256, false, true>(131, 504) + wrong_end<64, false, true>(9, 64) +
 		wrong_end<128, false, true>(70, 200) + wrong_end<192, false, true>(64, 384);
+	/* more and fewer stages than a tile has steps; an odd number of tiles for a block */
+	n += wrong_tiles<__half, 128, 3, 1, 1>(300, 150, 160, 2) + wrong_tiles<__half, 128, 3, 1, 2>(300, 150, 160, 2) +
+		wrong_tiles<__half, 64, 2, 1, 2>(200, 250, 320, 1) + wrong_tiles<__half, 64, 5, 2, 2>(600, 130, 128, 2) +
+		wrong_tiles<float, 64, 4, 1, 2>(300, 150, 64, 2) + wrong_tiles<float, 64, 2, 2, 2>(520, 70, 128, 2);
 	printf("%d\n", n);
 }

@@ -36,7 +36,7 @@ struct knobs {
 		} cpu_gemm;
 		struct {
 			int form; /* 1: gemm_mma, 2: gemm3 or gemm16 */
-			int bn, stages, cluster, promote;
+			int bn, stages, cluster, promote, pairs;
 		} gemm;
 		struct {
 			int tile_rows;

@@ -9,7 +9,8 @@
  * The epilogue is a functor: template <int N> void store(int b, int row, int col, const float (&v)[N]) const, N
  * consecutive columns; N = 2 with col even where n is even, else 1.  If n is even, a quad of threads covers 32 bytes of
  * an fp32 row, so that every store fills whole sectors; wider stores by way of shared memory were not faster, since
- * stores overlap the next tile's loads.
+ * stores overlap the next tile's loads.  With PAIRS = 2 (pipeline.cuh) they overlap its products, too; registers then
+ * hold no operands of the next columns (FEW).
  *
  * Tiles are 128 x BN, persistent, in groups of GROUP tile rows, so that the operands of concurrent tiles stay in L2.
  * Tensor cores truncate sums; pipeline.cuh says how PROMOTE removes that bias.  gemm16 keeps it, as cuBLAS does.
@@ -26,8 +27,8 @@
 namespace ww
 {
 
-/* tile_end's shared memory where n is odd (ww_odd_end() of the recipe): 16 rows of 32 columns for each of 8 warps. Rows
- * are 40 apart, so that pairs of neighbours go to different banks. */
+/* tile_end's shared memory where n is odd (ww_odd_end() of the recipe): 16 rows of 32 columns for each consumer warp.
+ * Rows are 40 apart, so that pairs of neighbours go to different banks. */
 enum : int { odd_end_row = 40 };
 
 /* Lane q of four neighbours has numbers 2q, 2q + 1 of each of four groups of eight; afterwards it has all of group q,
@@ -54,11 +55,11 @@ __device__ __forceinline__ void gather_quad(float (&v)[8])
 /* tile_end() by eight columns, where eight divides n: a thread stores 16 bytes of a 16-bit result, and four of them 64
  * neighbouring ones.  In wgmma's layout four store 16: twice as many sectors, each in halves, and loads of a residual
  * that keep a quarter of the bytes under way. */
-template <int BN, class E> __device__ __forceinline__ void tile_end_wide(
+template <int BN, bool FEW = false, class E> __device__ __forceinline__ void tile_end_wide(
 	const E &e, int z, int row, int col, int m, int n, const float (&acc)[BN / 2])
 {
 	/* where registers allow it, operands of the next columns are under way */
-	constexpr bool early = BN <= 128 || sizeof(ahead<E, 8>) <= 8 * sizeof(float);
+	constexpr bool early = !FEW && (BN <= 128 || sizeof(ahead<E, 8>) <= 8 * sizeof(float));
 	ahead<E, 8> next[2];
 	auto live = [&](int h, int j0) { return row + 8 * h < m && col + j0 * 8 < n; };
 	auto ask = [&](ahead<E, 8>(&r)[2], int j0) {
@@ -102,11 +103,12 @@ template <int BN, class E> __device__ __forceinline__ void tile_end_wide(
  * sb: group maxima of the operands' rows where SCALED.  If n is odd, 32 columns of a row at a time go through `box`, so
  * that a warp's accesses are coalesced: in wgmma's layout it would touch each sector of a 16-bit result four times, and
  * the loads of a few stores would not hide their latency. */
-template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end(const E &e, const unsigned *sa,
-	const unsigned *sb, int z, int row, int col, int m, int n, const float (&acc)[BN / 2], float *box)
+template <int BN, bool SCALED, bool FEW = false, class E> __device__ __forceinline__ void tile_end(const E &e,
+	const unsigned *sa, const unsigned *sb, int z, int row, int col, int m, int n, const float (&acc)[BN / 2],
+	float *box)
 {
-	const int many = SCALED && BN > 128 ? 2 : 4; /* columns of 8 at once */
-	const int high = 4 * many;                   /* rows at once where n is odd */
+	const int many = SCALED && (FEW || BN > 128) ? 2 : 4; /* columns of 8 at once */
+	const int high = 4 * many;                            /* rows at once where n is odd */
 	const int lane = threadIdx.x & 31, row0 = row + (threadIdx.x / 32 % 4) * 16, col0 = col;
 	float ua[2] = { 1.f, 1.f };
 
@@ -116,7 +118,7 @@ template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end
 	for (int h = 0; SCALED && h < 2; h++)
 		ua[h] = unscale(__ldg(sa + (long long)z * m + min(row + 8 * h, m - 1)));
 	if (n & 1) {
-		box += threadIdx.x / 32 % 8 * (16 * odd_end_row);
+		box += threadIdx.x / 32 % (FEW ? 16 : 8) * (16 * odd_end_row);
 #pragma unroll 1
 		for (int j0 = 0; j0 < BN / 8; j0 += 4) {
 			const int c = col0 + j0 * 8 + lane;
@@ -165,7 +167,7 @@ template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end
 	/* Load all operands of the stores (scales, a bias, a residual) first: one after the other they took 8 to 20 us a
 	 * tile, longer than the products of a K of 128.  Where registers allow it those of the next columns are under way,
 	 * too. */
-	constexpr bool early = !SCALED && BN <= 128;
+	constexpr bool early = !SCALED && !FEW && BN <= 128;
 	ahead<E, 2> next[2][many];
 	auto whole = [&](int j0) { return row + 8 < m && j0 < BN / 8 && col + (j0 + many - 1) * 8 < n; };
 	auto ask = [&](ahead<E, 2>(&r)[2][many], int j0) {
@@ -243,7 +245,8 @@ template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-template <int BN, int STAGES, int KSTEP, int CLUSTER, int GROUP, bool SCALED, int WIDE, class E> struct gemm_job {
+template <int BN, int STAGES, int KSTEP, int CLUSTER, int GROUP, bool SCALED, int WIDE, int PAIRS, class E>
+struct gemm_job {
 	const ww_tensor_map *ta, *tb;
 	const unsigned *sa, *sb;
 	int m, n, kb, batch, rank;
@@ -282,29 +285,30 @@ template <int BN, int STAGES, int KSTEP, int CLUSTER, int GROUP, bool SCALED, in
 		int z, row, col;
 		where(tile, z, row, col);
 		if constexpr (WIDE == 8)
-			tile_end_wide<BN>(e, z, row + wg * 64, col, m, n, acc);
+			tile_end_wide<BN, (PAIRS > 1)>(e, z, row + wg * 64, col, m, n, acc);
 		else
-			tile_end<BN, SCALED>(e, sa, sb, z, row + wg * 64, col, m, n, acc, pipeline_extra<BN, STAGES>());
+			tile_end<BN, SCALED, (PAIRS > 1)>(
+				e, sa, sb, z, row + wg * 64, col, m, n, acc, pipeline_extra<BN, STAGES>());
 	}
 };
 
-template <int BN, int STAGES, int PROMOTE, int CLUSTER, int GROUP, class E>
+template <int BN, int STAGES, int PROMOTE, int CLUSTER, int GROUP, int PAIRS = 1, class E>
 __device__ __forceinline__ void gemm3(const ww_tensor_map &ta, const ww_tensor_map &tb, const unsigned *sa,
 	const unsigned *sb, int m, int n, int kb, int batch, const E &e)
 {
-	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, true, 2, E> job = { &ta, &tb, sa, sb, m, n, kb, batch,
+	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, true, 2, PAIRS, E> job = { &ta, &tb, sa, sb, m, n, kb, batch,
 		CLUSTER > 1 ? cluster_rank() : 0, e };
-	pipeline<__half, STAGES, BN, 3, PROMOTE, CLUSTER>(job);
+	pipeline<__half, STAGES, BN, 3, PROMOTE, CLUSTER, PAIRS>(job);
 }
 
 /* WIDE: columns of one store(), 2, or 8 where 8 divides n. */
-template <class T, int BN, int STAGES, int CLUSTER, int GROUP, int WIDE = 2, class E>
+template <class T, int BN, int STAGES, int CLUSTER, int GROUP, int WIDE = 2, int PAIRS = 1, class E>
 __device__ __forceinline__ void gemm16(
 	const ww_tensor_map &ta, const ww_tensor_map &tb, int m, int n, int kb, int batch, const E &e)
 {
-	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, false, WIDE, E> job = { &ta, &tb, 0, 0, m, n, kb, batch,
+	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, false, WIDE, PAIRS, E> job = { &ta, &tb, 0, 0, m, n, kb, batch,
 		CLUSTER > 1 ? cluster_rank() : 0, e };
-	pipeline<T, STAGES, BN, 1, 0, CLUSTER>(job);
+	pipeline<T, STAGES, BN, 1, 0, CLUSTER, PAIRS>(job);
 }
 
 #endif

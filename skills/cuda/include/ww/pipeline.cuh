@@ -14,6 +14,10 @@
  * So every PROMOTE stages the accumulators are added to sums in registers (with correct rounding) and reset.  The two
  * consumer warpgroups get out of step, so that one promotes while the other multiplies.
  *
+ * PAIRS = 2: a second pair of consumer warpgroups, and the pairs take turns: one multiplies while the other stores its
+ * tile.  Of a short K storing takes longer than the products (128 x 128 x 128 with a bias in 16 bits: 2 us and 1).  All
+ * four share the registers, so tiles are 128 columns wide at most, 64 with PROMOTE.
+ *
  * CLUSTER = 2: two blocks with adjacent A tiles share B: each loads half of it and multicasts it to both, which
  * takes the load on L2 from (128 + BN) to (128 + BN/2) rows a block and stage.
  *
@@ -37,6 +41,14 @@ template <int BN, int STAGES> struct stages {
 	enum : int { b_bytes = BN * 128 };
 	enum : int { bytes = a_bytes + b_bytes };
 	enum : int { all_bytes = bytes * STAGES };
+};
+
+/* Threads of a block, and registers of each once the warpgroups have shared them out (a block of 640 starts with 96).
+ */
+template <int PAIRS> struct pipeline_shape {
+	enum : int { threads = 128 + 256 * PAIRS };
+	enum : int { producer = PAIRS == 1 ? 40 : 32 };
+	enum : int { consumer = PAIRS == 1 ? 232 : 112 };
 };
 
 template <class J, int CLUSTER> __device__ __forceinline__ int pipeline_next(int tile)
@@ -77,6 +89,13 @@ template <int CLUSTER> __device__ __forceinline__ void pipeline_release(unsigned
 	}
 }
 
+/* All products of a pair's tile are under way: the other pair's turn. */
+template <int PAIRS> __device__ __forceinline__ void pipeline_hand_over(unsigned turns, int pair)
+{
+	if (PAIRS > 1 && (threadIdx.x & 31) == 0)
+		bar_arrive(turns + 8 * (1 - pair));
+}
+
 /* One stage's products.  `keep` 0 resets the accumulators. */
 template <int BN, int TERMS, class T>
 __device__ __forceinline__ void pipeline_mma(float (&acc)[BN / 2], unsigned a, unsigned b, int keep)
@@ -97,22 +116,39 @@ __device__ __forceinline__ void pipeline_mma(float (&acc)[BN / 2], unsigned a, u
 	}
 }
 
-template <class J, class T, int STAGES, int BN, int TERMS, int PROMOTE, int CLUSTER>
-__device__ __forceinline__ void pipeline_consume(const J &job, int wg, unsigned base, unsigned full, unsigned empty)
+/* turns: of each pair a barrier where it waits for the other one's products. */
+template <class J, class T, int STAGES, int BN, int TERMS, int PROMOTE, int CLUSTER, int PAIRS>
+__device__ __forceinline__ void pipeline_consume(
+	const J &job, int wg, unsigned base, unsigned full, unsigned empty, unsigned turns)
 {
 	typedef stages<BN, STAGES> S;
-	int tiles = job.tiles(), stage = 0;
-	unsigned phase = 0;
+	const int pair = wg / 2;
+	int tiles = job.tiles(), stage = 0, others = pair; /* tiles until the next one of this pair */
+	unsigned phase = 0, turn = pair == 0;              /* the first pair's first turn has come */
 	float acc[BN / 2];
 
 	for (int tile = blockIdx.x / CLUSTER * J::run; tile < tiles; tile = pipeline_next<J, CLUSTER>(tile)) {
 		int steps = job.steps(tile);
+
+		if (PAIRS > 1 && others--) {
+			stage += steps;
+			phase ^= stage / STAGES & 1;
+			stage %= STAGES;
+			continue;
+		}
+		others = PAIRS - 1;
+		if (PAIRS > 1) {
+			/* `full` of the stages that were left out has been waited for: a wait for the second phase ahead returns */
+			bar_wait(turns + 8 * pair, turn);
+			turn ^= 1;
+		}
 		float sum[PROMOTE ? BN / 2 : 1];
 
 #pragma unroll
 		for (int i = 0; i < (PROMOTE ? BN / 2 : 1); i++)
 			sum[i] = 0.f;
 		if (steps == 0) {
+			pipeline_hand_over<PAIRS>(turns, pair);
 #pragma unroll
 			for (int i = 0; i < BN / 2; i++)
 				acc[i] = 0.f;
@@ -124,7 +160,7 @@ __device__ __forceinline__ void pipeline_consume(const J &job, int wg, unsigned 
 				bar_wait(full + 8 * stage, phase);
 				wgmma_pin(acc);
 				wgmma_begin();
-				pipeline_mma<BN, TERMS, T>(acc, a + wg * 64 * 128, a + S::a_bytes, keep);
+				pipeline_mma<BN, TERMS, T>(acc, a + wg % 2 * 64 * 128, a + S::a_bytes, keep);
 				wgmma_commit();
 				wgmma_wait<1>();
 				/* the stage before this one has been read */
@@ -135,6 +171,8 @@ __device__ __forceinline__ void pipeline_consume(const J &job, int wg, unsigned 
 				if (++stage == STAGES)
 					stage = 0, phase ^= 1;
 			}
+			if (k == steps)
+				pipeline_hand_over<PAIRS>(turns, pair);
 			wgmma_wait<0>();
 			wgmma_pin(acc);
 			pipeline_release<CLUSTER>(empty, last);
@@ -149,7 +187,7 @@ __device__ __forceinline__ void pipeline_consume(const J &job, int wg, unsigned 
 			for (int i = 0; i < BN / 2; i++)
 				acc[i] = sum[i < (PROMOTE ? BN / 2 : 1) ? i : 0];
 		}
-		job.done(tile, wg, acc);
+		job.done(tile, wg % 2, acc);
 	}
 }
 
@@ -158,17 +196,18 @@ template <int BN, int STAGES> __device__ __forceinline__ float *pipeline_extra()
 {
 	extern __shared__ unsigned char ww_dynamic_shared[];
 	unsigned at = saddr(ww_dynamic_shared), base = (at + 1023) & ~1023u;
-	return (float *)(ww_dynamic_shared + (base - at) + stages<BN, STAGES>::all_bytes + 16 * STAGES);
+	return (float *)(ww_dynamic_shared + (base - at) + stages<BN, STAGES>::all_bytes + 16 * STAGES + 16);
 }
 
-/* Dynamic shared memory: stages<BN, STAGES>::all_bytes, 16 * STAGES for the barriers, 1024 to align, and the job's own.
- */
-template <class T, int STAGES, int BN, int TERMS, int PROMOTE, int CLUSTER, class J>
+/* Dynamic shared memory: stages<BN, STAGES>::all_bytes, 16 * STAGES + 16 for the barriers, 1024 to align, and the job's
+ * own. */
+template <class T, int STAGES, int BN, int TERMS, int PROMOTE, int CLUSTER, int PAIRS = 1, class J>
 __device__ __forceinline__ void pipeline(const J &job)
 {
 	extern __shared__ unsigned char ww_dynamic_shared[];
 	unsigned base = (saddr(ww_dynamic_shared) + 1023) & ~1023u;
-	unsigned full = base + stages<BN, STAGES>::all_bytes, empty = full + 8 * STAGES;
+	unsigned full = base + stages<BN, STAGES>::all_bytes, empty = full + 8 * STAGES, turns = empty + 8 * STAGES;
+	typedef pipeline_shape<PAIRS> R;
 	int wg = threadIdx.x / 128;
 
 	if (threadIdx.x == 0) {
@@ -176,18 +215,20 @@ __device__ __forceinline__ void pipeline(const J &job)
 			bar_init(full + 8 * s, 1);
 			bar_init(empty + 8 * s, 8 * CLUSTER);
 		}
+		for (int i = 0; i < 2; i++)
+			bar_init(turns + 8 * i, 8);
 		bar_init_fence();
 	}
 	__syncthreads();
 	if (CLUSTER > 1)
 		cluster_barrier();
 	if (wg == 0) {
-		regs_shrink<40>();
+		regs_shrink<R::producer>();
 		if (threadIdx.x == 0)
 			pipeline_produce<J, STAGES, BN, CLUSTER>(job, base, full, empty);
 	} else {
-		regs_grow<232>();
-		pipeline_consume<J, T, STAGES, BN, TERMS, PROMOTE, CLUSTER>(job, wg - 1, base, full, empty);
+		regs_grow<R::consumer>();
+		pipeline_consume<J, T, STAGES, BN, TERMS, PROMOTE, CLUSTER, PAIRS>(job, wg - 1, base, full, empty, turns);
 	}
 	__syncwarp();
 	if (CLUSTER > 1)

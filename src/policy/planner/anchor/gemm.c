@@ -185,42 +185,80 @@ static int cluster_of(const struct estimate *e, double cols)
 	return tiles_of(e, cols) < 2 * e->sms || e->m <= 128 ? 1 : 2;
 }
 
-/* A tile of 128 x cols of gemm16: a start and an end, and steps of 64 of k, which take what tensor cores need (2,048
+/* The products of a tile of 128 x cols of gemm16: steps of 64 of k, which take what tensor cores need (2,048
  * multiply-adds a clock) or the second level to hand over both operands (47 kB a us and SM).  Measured with a bias on
  * an H200, us a tile: 17.9 of 256 columns and 16 steps, 10.8 and 9.1 of 128 columns, 14 and 10 steps, 2.7 of 64, 3
  * steps. */
-static double half_tile_us(const struct estimate *e, double cols)
+static double half_steps_us(const struct estimate *e, double cols)
 {
 	double busy = fmin(1, tiles_of(e, cols) / e->sms), bytes = 128 * (128 + cols / cluster_of(e, cols));
 
-	return cols * 2 / 128 + ceil(e->k / 64) * fmax(128 * cols * 64 / (2048 * 1755), busy * bytes / 47e3);
+	return ceil(e->k / 64) * fmax(128 * cols * 64 / (2048 * 1755), busy * bytes / 47e3);
 }
 
-/* Tiles of 128 x cols: a start and an end (longer for gemm3, which has scales), and the multiply-adds.  gemm3's is 3
- * us: with 4, forms were chosen that are slower than gemm3 (bench/results/products.md). */
-static double tiled_us(const struct estimate *e, double cols, int half)
-{
-	double us = half ? half_tile_us(e, cols) : cols * (3. / 128 + 128 * in_steps(e) / split_rate);
+/* The same of gemm3. */
+static double split_steps_us(const struct estimate *e, double cols) { return cols * 128 * in_steps(e) / split_rate; }
 
-	return ceil(tiles_of(e, cols) / e->sms) * us;
+/* Widths of gemm3's and gemm16's tiles, and which two pairs of warpgroups can share (enough registers). */
+static const int widths[2][5] = { { 192, 128, 64 }, { 256, 192, 128, 64 } };
+static int widest_of_pairs(int half) { return half ? 128 : 64; }
+
+/* All tiles of 128 x cols: a start and an end of each (longer for gemm3, which has scales), and the multiply-adds.
+ * gemm3's is 3 us of 128 columns: with 4, forms were chosen that are slower than gemm3 (bench/results/products.md).
+ * Two pairs take turns: a pair's tile is stored while the other's is multiplied. */
+static double tiled_us(const struct estimate *e, double cols, int pairs, int half)
+{
+	double end = cols * (half ? 2 : 3) / 128, on_one = ceil(tiles_of(e, cols) / e->sms);
+	double steps = half ? half_steps_us(e, cols) : split_steps_us(e, cols);
+
+	if (pairs == 1)
+		return on_one * (end + steps);
+	if (!half) /* the second level, as for gemm16 */
+		steps = fmax(steps, in_steps(e) / 32 * 128 * (128 + cols) / 47e3);
+	return end + steps + (on_one - 1) * fmax(0.6 * (end + steps), steps);
 }
 
-/* The width of gemm3's or gemm16's tiles with the least time; of about equal ones the widest. */
-static int best_bn(const struct estimate *e, int half)
+struct tile {
+	int bn, pairs;
+};
+
+/* gemm3's or gemm16's tiles with the least time, of at most so many pairs; of about equal ones the widest, and one
+ * pair. */
+static struct tile best_tile(const struct estimate *e, int half, int most)
 {
-	static const int widths[2][5] = { { 192, 128, 64 }, { 256, 192, 128, 64 } };
 	double least = INFINITY;
-	int best = 128;
+	struct tile best = { 128, 1 };
 
-	for (const int *bn = widths[half]; *bn; bn++) {
-		double us = tiled_us(e, *bn, half);
+	for (int pairs = 1; pairs <= most; pairs++)
+		for (const int *bn = widths[half]; *bn; bn++) {
+			double us = pairs == 1 || *bn <= widest_of_pairs(half) ? tiled_us(e, *bn, pairs, half) : INFINITY;
 
-		if (us < 0.97 * least) {
-			least = us;
-			best = *bn;
+			if (us < (pairs > best.pairs ? 0.9 : 0.97) * least) {
+				least = us;
+				best = (struct tile){ *bn, pairs };
+			}
 		}
-	}
 	return best;
+}
+
+/* The time that forms are chosen by, of one pair: what two take has not been measured. */
+static double best_tile_us(const struct estimate *e, int half)
+{
+	return tiled_us(e, best_tile(e, half, 1).bn, 1, half);
+}
+
+/* The same with what the search set. */
+static struct tile tile_of(const struct knobs *kn, const struct estimate *e, int half)
+{
+	struct tile t = best_tile(e, half, 2);
+
+	if (kn->gemm.bn)
+		t.bn = kn->gemm.bn;
+	if (kn->gemm.pairs)
+		t.pairs = kn->gemm.pairs;
+	if (t.bn > widest_of_pairs(half))
+		t.pairs = 1;
+	return t;
 }
 
 /* The number of products, of more than 32 rows and columns, that read operand `which` by the same strides: they share
@@ -247,7 +285,7 @@ static int readers(const struct pl *pl, const struct anchor *sp, int which)
  * each MB of the result.  along: take operands as contiguous along k. */
 static double split_us(const struct pl *pl, const struct anchor *sp, const struct estimate *e, int along)
 {
-	double us = LAUNCH_US + tiled_us(e, best_bn(e, 0), 0);
+	double us = LAUNCH_US + best_tile_us(e, 0);
 
 	for (int i = 0; i < 2; i++) {
 		int turned = !along && !ix_is(sp->in[i].stride[sp->gemm.n_batch + 1 - i], 1);
@@ -262,7 +300,7 @@ static double half_us(const struct estimate *e)
 {
 	double bytes = 2 * e->batch * ((e->m + e->n) * e->k + e->m * e->n);
 
-	return LAUNCH_US + fmax(tiled_us(e, best_bn(e, 1), 1), bytes / 4.2e6);
+	return LAUNCH_US + fmax(best_tile_us(e, 1), bytes / 4.2e6);
 }
 
 /* The copies of gemm16's operands whose rows are not aligned, or not along k. */
@@ -531,7 +569,8 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 
 static const struct knob_row cuda_knobs[] = { { KNOB(gemm.form), "tiles of kind", { 1, 2 } },
 	{ KNOB(gemm.bn), "bn", { 192, 128 } }, { KNOB(gemm.stages), "stages", { 5, 4 } },
-	{ KNOB(gemm.cluster), "cluster", { 2, 1 } }, { KNOB(gemm.promote), "promote", { 8 } }, { 0 } };
+	{ KNOB(gemm.cluster), "cluster", { 2, 1 } }, { KNOB(gemm.promote), "promote", { 8 } },
+	{ KNOB(gemm.pairs), "pairs", { 2, 1 } }, { 0 } };
 
 static const char *matrix(struct pl *pl, const struct kern *k, int which)
 {
@@ -637,47 +676,60 @@ static const char *aligned_matrix(struct pl *pl, struct kern *k, int which)
 	return prepared(pl, k, which, "ww_matrix", "ww_recipe_pad(p");
 }
 
+/* A tile of two pairs, in kernels.cu and in plan.c. */
+static const char *threads_of(const struct tile *t)
+{
+	return t->pairs == 2 ? "(ww::pipeline_shape<@_PAIRS>::threads), 1" : "384, 1";
+}
+static const char *pairs_of(const struct tile *t) { return t->pairs == 2 ? ", .pairs = 2" : ""; }
+
 static void print_split(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const struct estimate e = estimate(pl, k->anchor);
+	const struct tile t = tile_of(kn, &e, 0);
 	const char *a, *b;
 
-	pl_cuda_kernel(pl, k, s, "384, 1",
+	pl_cuda_kernel(pl, k, s, threads_of(&t),
 		"const __grid_constant__ ww_tensor_map ta, const __grid_constant__ ww_tensor_map tb,\n"
 		"\t\tconst unsigned *sa, const unsigned *sb, int m, int n, int kb, int batch",
-		"gemm3<@_BN, @_STAGES, @_PROMOTE, @_CLUSTER, @_GROUP>(ta, tb, sa, sb, m, n, kb, batch");
+		pl_fmt(pl, "gemm3<@_BN, @_STAGES, @_PROMOTE, @_CLUSTER, @_GROUP%s>(ta, tb, sa, sb, m, n, kb, batch",
+			t.pairs == 2 ? ", @_PAIRS" : ""));
 	k->launch = "";
 	a = halves(pl, k, 0);
 	b = halves(pl, k, 1);
 	k->launch = pl_named(pl, k,
 		"%s\tww_recipe_gemm3(p, &(struct ww_gemm3){ .kernel = \"@\", .a = %s, .b = %s, .bn = %d, .stages = %d, "
-		".cluster = %d, .promote = %d });\n%s",
-		k->launch, a, b, kn->gemm.bn ? kn->gemm.bn : best_bn(&e, 0), kn->gemm.stages, kn->gemm.cluster,
-		kn->gemm.promote, pl_plan_args(pl, k, "\t"));
+		".cluster = %d, .promote = %d%s });\n%s",
+		k->launch, a, b, t.bn, kn->gemm.stages, kn->gemm.cluster, kn->gemm.promote, pairs_of(&t),
+		pl_plan_args(pl, k, "\t"));
 }
 
 static void print_half(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const struct estimate e = estimate(pl, k->anchor);
-	int dt = in_dt(k->anchor), bn = kn->gemm.bn ? kn->gemm.bn : best_bn(&e, 1);
-	int cluster = cluster_of(&e, bn);
+	const struct tile t = tile_of(kn, &e, 1);
+	int dt = in_dt(k->anchor), cluster = cluster_of(&e, t.bn);
 	const char *a, *b;
 
-	pl_cuda_kernel(pl, k, s, "384, 1",
+	pl_cuda_kernel(pl, k, s, threads_of(&t),
 		"const __grid_constant__ ww_tensor_map ta, const __grid_constant__ ww_tensor_map tb,\n"
 		"\t\tint m, int n, int kb, int batch",
-		pl_fmt(pl, "gemm16<%s, @_BN, @_STAGES, @_CLUSTER, @_GROUP%s>(ta, tb, m, n, kb, batch", pl_ctype(dt, pl->target),
-			k->loop->width == 8 ? ", 8" : ""));
+		pl_fmt(pl, "gemm16<%s, @_BN, @_STAGES, @_CLUSTER, @_GROUP%s%s>(ta, tb, m, n, kb, batch",
+			pl_ctype(dt, pl->target),
+			k->loop->width == 8 ? ", 8"
+				: t.pairs == 2  ? ", 2"
+								: "",
+			t.pairs == 2 ? ", @_PAIRS" : ""));
 	k->launch = "";
 	a = aligned_matrix(pl, k, 0);
 	b = aligned_matrix(pl, k, 1);
 	k->launch = pl_named(pl, k,
 		"%s\tww_recipe_gemm16(p, &(struct ww_gemm16){ .kernel = \"@\", .dtype = %s, .bn = %d, .stages = %d, "
-		".cluster = %d,\n\t\t.a = %s,\n\t\t.b = %s });\n%s",
-		k->launch, pl_dtype_name(dt), bn, kn->gemm.stages, kn->gemm.cluster ? kn->gemm.cluster : cluster, a, b,
-		pl_plan_args(pl, k, "\t"));
+		".cluster = %d%s,\n\t\t.a = %s,\n\t\t.b = %s });\n%s",
+		k->launch, pl_dtype_name(dt), t.bn, kn->gemm.stages, kn->gemm.cluster ? kn->gemm.cluster : cluster,
+		pairs_of(&t), a, b, pl_plan_args(pl, k, "\t"));
 }
 
 static void print_any(struct pl *pl, struct kern *k, struct ww_str *s)

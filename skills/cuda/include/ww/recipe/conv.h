@@ -147,7 +147,7 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	ww_arg_buf(p, aw, 0);
 	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, 1, 1);
 	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(c->k, 128) * (c->transposed ? sh * sw : 1) / (pair ? 2 : 1),
-		bn, stages, 1, pair ? 256 * bn * 2 : 0);
+		bn, stages, 1, 1, pair ? 256 * bn * 2 : 0);
 	ww_arg_kmajor(p, ws, 0, WW_F16, taps * cp, c->k, 1, 2 * taps * cp, 0, 128);
 	ww_arg_tmap(p,
 		&(struct ww_tmap){ .buf = xs,

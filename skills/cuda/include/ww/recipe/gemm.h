@@ -138,13 +138,13 @@ static void ww_arg_kmajor(struct ww_plan *p, int buf, long long offset, int dtyp
 			.fill = WW_FILL_ZERO });
 }
 
-/* Launch a persistent pipeline kernel: as many clusters as fit or as there are tiles (runs of tiles).  extra: bytes of
- * shared memory for the job itself. */
-static void ww_launch_pipeline(
-	struct ww_plan *p, const char *kernel, long long cluster_tiles, int bn, int stages, int cluster, int extra)
+/* Launch a persistent pipeline kernel: as many clusters as fit or as there are tiles (runs of tiles).  pairs: of
+ * consumer warpgroups, 1 or 2.  extra: bytes of shared memory for the job itself. */
+static void ww_launch_pipeline(struct ww_plan *p, const char *kernel, long long cluster_tiles, int bn, int stages,
+	int cluster, int pairs, int extra)
 {
 	const struct ww_device *d = ww_device(p);
-	long long shared = (long long)stages * (128 + bn) * 128 + 16 * stages + 1024 + extra;
+	long long shared = (long long)stages * (128 + bn) * 128 + 16 * stages + 16 + 1024 + extra;
 
 	if (d->cc != 90)
 		ww_fail(p, "this kernel needs compute capability 9.0");
@@ -152,22 +152,25 @@ static void ww_launch_pipeline(
 		ww_fail(p, "too many stages for the shared memory of a block");
 	if (cluster != 1 && cluster != 2)
 		ww_fail(p, "cluster must be 1 or 2");
-	ww_launch(p, kernel, ww_min(cluster_tiles, d->sm_count / cluster) * cluster, 1, 1, 384, 1, 1);
+	if (pairs != 1 && pairs != 2)
+		ww_fail(p, "pairs must be 1 or 2");
+	ww_launch(p, kernel, ww_min(cluster_tiles, d->sm_count / cluster) * cluster, 1, 1, 128 + 256 * pairs, 1, 1);
 	ww_shared(p, shared);
 	if (cluster > 1)
 		ww_cluster(p, cluster, 1, 1);
 }
 
 /* Bytes of shared memory that ww::tile_end needs for n columns. */
-static int ww_odd_end(long long n) { return n % 2 ? 8 * 16 * 40 * 4 : 0; }
+static int ww_odd_end(long long n, int pairs) { return n % 2 ? pairs * 8 * 16 * 40 * 4 : 0; }
 
 struct ww_gemm3 {
 	const char *kernel;
 	struct ww_operand a, b; /* a.rows is M, b.rows is N */
-	int bn;                 /* 128 or 192; default 128 */
+	int bn;                 /* 64, 128 or 192; default 128 */
 	int stages;             /* default what fits */
 	int promote;            /* stages (32 of K) between promotions; default 4 */
 	int cluster;            /* 1 or 2; default 1 */
+	int pairs;              /* 1, or 2 where bn is 64; default 1 */
 	int group;              /* tile rows (of a cluster) a group; default 8 */
 };
 
@@ -176,7 +179,7 @@ struct ww_gemm3 {
 static void ww_recipe_gemm3(struct ww_plan *p, const struct ww_gemm3 *g)
 {
 	int bn = g->bn ? g->bn : 128, cluster = g->cluster ? g->cluster : 1, group = g->group ? g->group : 8;
-	int stages = g->stages ? g->stages : bn == 128 ? 6 : 5;
+	int pairs = g->pairs ? g->pairs : 1, stages = g->stages ? g->stages : bn == 128 ? 6 : 5;
 	long long m = g->a.rows, batch = g->a.batch;
 
 	if (g->b.batch == 1) {
@@ -191,13 +194,18 @@ static void ww_recipe_gemm3(struct ww_plan *p, const struct ww_gemm3 *g)
 		ww_fail(p, "gemm3: bn must be 64, 128 or 192");
 		return;
 	}
+	if (pairs == 2 && bn != 64) {
+		ww_fail(p, "gemm3: two pairs need bn 64");
+		return;
+	}
 	ww_tunable(p, g->kernel, "BN", bn);
 	ww_tunable(p, g->kernel, "STAGES", stages);
 	ww_tunable(p, g->kernel, "PROMOTE", g->promote ? g->promote : 4);
 	ww_tunable(p, g->kernel, "CLUSTER", cluster);
 	ww_tunable(p, g->kernel, "GROUP", group);
+	ww_tunable(p, g->kernel, "PAIRS", pairs);
 	ww_launch_pipeline(p, g->kernel, ww_cdiv(m, 128 * cluster) * ww_cdiv(g->b.rows, bn) * batch, bn, stages, cluster,
-		ww_odd_end(g->b.rows));
+		pairs, ww_odd_end(g->b.rows, pairs));
 	ww_arg_kmajor(p, g->a.buf, 0, WW_F16, 2 * g->a.kp, m, batch, 4 * g->a.kp, 4 * g->a.kp * m, 128);
 	ww_arg_kmajor(
 		p, g->b.buf, 0, WW_F16, 2 * g->b.kp, g->b.rows, batch, 4 * g->b.kp, 4 * g->b.kp * g->b.rows, bn / cluster);
@@ -215,13 +223,15 @@ struct ww_gemm16 {
 	int dtype;                  /* WW_F16 or WW_BF16 */
 	int bn;                     /* 64, 128, 192, 256; default 256 */
 	int stages, cluster, group; /* defaults: what fits, 2, 8 */
+	int pairs;                  /* 1, or 2 where bn is 64 or 128; default 1 */
 };
 
 /* Leading arguments: tensor maps ta, tb; int m, n, kb, batch. */
 static void ww_recipe_gemm16(struct ww_plan *p, const struct ww_gemm16 *g)
 {
 	int bn = g->bn ? g->bn : 256, cluster = g->cluster ? g->cluster : 2, group = g->group ? g->group : 8;
-	int stages = g->stages ? g->stages : bn == 256 ? 4 : bn == 192 ? 5 : bn == 128 ? 6 : 8;
+	int pairs = g->pairs ? g->pairs : 1;
+	int stages = g->stages ? g->stages : bn == 256 ? 4 : bn == 192 ? 5 : (bn == 128 ? 7 : 9) - pairs;
 	long long batch = g->a.batch ? g->a.batch : 1;
 
 	if (g->a.k != g->b.k || batch != (g->b.batch ? g->b.batch : 1) || g->a.k_stride != 1 || g->b.k_stride != 1 ||
@@ -234,12 +244,17 @@ static void ww_recipe_gemm16(struct ww_plan *p, const struct ww_gemm16 *g)
 		ww_fail(p, "gemm16: bn must be 64, 128, 192 or 256");
 		return;
 	}
+	if (pairs == 2 && bn > 128) {
+		ww_fail(p, "gemm16: two pairs need bn 64 or 128");
+		return;
+	}
 	ww_tunable(p, g->kernel, "BN", bn);
 	ww_tunable(p, g->kernel, "STAGES", stages);
 	ww_tunable(p, g->kernel, "CLUSTER", cluster);
 	ww_tunable(p, g->kernel, "GROUP", group);
+	ww_tunable(p, g->kernel, "PAIRS", pairs);
 	ww_launch_pipeline(p, g->kernel, ww_cdiv(g->a.rows, 128 * cluster) * ww_cdiv(g->b.rows, bn) * batch, bn, stages,
-		cluster, ww_odd_end(g->b.rows));
+		cluster, pairs, ww_odd_end(g->b.rows, pairs));
 	ww_arg_kmajor(p, g->a.buf, g->a.offset_bytes, g->dtype, g->a.k, g->a.rows, batch, 2 * g->a.row_stride,
 		2 * g->a.batch_stride, 128);
 	ww_arg_kmajor(p, g->b.buf, g->b.offset_bytes, g->dtype, g->b.k, g->b.rows, batch, 2 * g->b.row_stride,
