@@ -46,7 +46,11 @@ class Batch:
         for j in jobs:
             self.lines.put(json.dumps(j) + "\n")
         if not self.open:
-            self.lines.put(None)
+            self.end()
+
+    def end(self):
+        """No more jobs will be added."""
+        self.lines.put(None)
 
     def answers(self):
         """Each answer; ends when all jobs that were added, also meanwhile, have one, or the process has ended."""
@@ -56,7 +60,7 @@ class Batch:
             yield json.loads(line)
             self.open -= 1
             if not self.open:
-                self.lines.put(None)
+                self.end()
 
     def code(self):
         return self.child.wait()
