@@ -45,8 +45,13 @@ static void ww_recipe_scan_rows(struct ww_plan *p, const struct ww_scan_rows *r)
 	}
 	if (!threads)
 		threads = ww_scan_threads(p, r, vec);
-	if (!chunks)
-		chunks = (int)ww_max(1, ww_min(8, ww_cdiv(r->cols, (long long)threads * vec)));
+	if (!chunks) { /* tiles of equal size, and no more warps than fill them */
+		const long long tiles = ww_cdiv(r->cols, 8LL * threads * vec);
+
+		chunks = (int)ww_cdiv(r->cols, threads * vec * tiles);
+		if (!r->threads && threads > 32)
+			threads = (int)(32 * ww_cdiv(r->cols, 32 * vec * chunks * tiles));
+	}
 	if (threads < 1 || threads > 1024 || (threads > 32 ? threads % 32 : threads & (threads - 1))) {
 		ww_fail(p, "scan_rows: threads must be 1, 2, 4, 8, 16 or a multiple of 32 up to 1024");
 		return;
