@@ -221,9 +221,7 @@ template <int OP> __device__ __forceinline__ float op_apply(float a, float b)
 		return a * b;
 	if (OP == OP_LOGSUMEXP)
 		return log_add_exp(a, b);
-	if (OP == OP_MAX)
-		return a > b || a != a ? a : b;
-	return a < b || a != a ? a : b;
+	return OP == OP_MAX ? max_nan(a, b) : min_nan(a, b);
 }
 
 template <int OP> __device__ __forceinline__ float warp_reduce(float v)
