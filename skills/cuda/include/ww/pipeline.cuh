@@ -123,20 +123,23 @@ __device__ __forceinline__ void pipeline_consume(
 {
 	typedef stages<BN, STAGES> S;
 	const int pair = wg / 2;
-	int tiles = job.tiles(), stage = 0, others = pair; /* tiles until the next one of this pair */
-	unsigned phase = 0, turn = pair == 0;              /* the first pair's first turn has come */
+	int tiles = job.tiles(), stage = 0, tile = blockIdx.x / CLUSTER * J::run;
+	unsigned phase = 0, turn = pair == 0; /* the first pair's first turn has come */
 	float acc[BN / 2];
-
-	for (int tile = blockIdx.x / CLUSTER * J::run; tile < tiles; tile = pipeline_next<J, CLUSTER>(tile)) {
-		int steps = job.steps(tile);
-
-		if (PAIRS > 1 && others--) {
-			stage += steps;
+	auto pass = [&] { /* the other pair's tile */
+		if (PAIRS > 1) {
+			stage += tile < tiles ? job.steps(tile) : 0;
 			phase ^= stage / STAGES & 1;
 			stage %= STAGES;
-			continue;
+			tile = pipeline_next<J, CLUSTER>(tile);
 		}
-		others = PAIRS - 1;
+	};
+
+	if (pair)
+		pass();
+	while (tile < tiles) {
+		int steps = job.steps(tile);
+
 		if (PAIRS > 1) {
 			/* `full` of the stages that were left out has been waited for: a wait for the second phase ahead returns */
 			bar_wait(turns + 8 * pair, turn);
@@ -148,7 +151,6 @@ __device__ __forceinline__ void pipeline_consume(
 		for (int i = 0; i < (PROMOTE ? BN / 2 : 1); i++)
 			sum[i] = 0.f;
 		if (steps == 0) {
-			pipeline_hand_over<PAIRS>(turns, pair);
 #pragma unroll
 			for (int i = 0; i < BN / 2; i++)
 				acc[i] = 0.f;
@@ -187,7 +189,11 @@ __device__ __forceinline__ void pipeline_consume(
 			for (int i = 0; i < BN / 2; i++)
 				acc[i] = sum[i < (PROMOTE ? BN / 2 : 1) ? i : 0];
 		}
+		if (steps == 0)
+			pipeline_hand_over<PAIRS>(turns, pair);
 		job.done(tile, wg % 2, acc);
+		tile = pipeline_next<J, CLUSTER>(tile);
+		pass();
 	}
 }
 
