@@ -2,9 +2,9 @@
  * in fp32, weights rounded to the operands' type before they multiply V.  Any lengths; heads up to 256 wide.
  *
  * A block has 64 rows of Q for each of its consumer warpgroups (1 or 2); a producer warpgroup copies tiles of K and V,
- * two of each at a time.  Q K^T of a tile is issued ahead of the product with the previous tile's V, so that the tensor
- * cores have work while the softmax is taken.  V is read as it lies, with its columns along memory: no operand is
- * turned.  The order of all sums is fixed.
+ * two of each at a time, on to the block's next rows while these are stored.  Q K^T of a tile is issued ahead of the
+ * product with the previous tile's V, so that the tensor cores have work while the softmax is taken.  V is read as it
+ * lies, with its columns along memory: no operand is turned.  The order of all sums is fixed.
  *
  * Widths are padded with zeros by the copies: W, of Q and K, to a multiple of 16; WV, of V, to one of 32, in groups of
  * 64 columns, or of 32 where 64 does not divide WV.
@@ -25,11 +25,11 @@ template <class T, int W, int WV, int GROUPS, int KEYS> struct attention16_shape
 	enum : int { rows = 64 * GROUPS, keys = KEYS, width = W, width_v = WV, threads = 128 + 128 * GROUPS, stages = 2 };
 	enum : int { parts = (W + 63) / 64, part_v = WV % 64 ? 32 : 64, parts_v = WV / part_v };
 	enum : int { q_bytes = parts * rows * 128, k_bytes = parts * KEYS * 128, v_bytes = 2 * KEYS * WV };
-	enum : int { bytes = q_bytes + stages * (k_bytes + v_bytes) };
+	enum : int { bytes = q_bytes + stages * (k_bytes + v_bytes), warps = 4 * GROUPS };
 	enum : int { shrunk = GROUPS == 1 ? 24 : 40, grown = 232 }; /* registers of producer and consumers */
 };
 
-/* Full and empty barriers of Q, K and V, and where the tiles lie. */
+/* Full and empty barriers of Q, K and V, and where the tiles lie; t counts the tiles of all the block's rows. */
 template <class S> struct attention16_tiles {
 	unsigned q, bars;
 
@@ -39,46 +39,84 @@ template <class S> struct attention16_tiles {
 		return q + S::q_bytes + S::stages * S::k_bytes + t % S::stages * S::v_bytes;
 	}
 	__device__ __forceinline__ unsigned q_full() const { return bars; }
+	__device__ __forceinline__ unsigned q_empty() const { return bars + 8; }
 	__device__ __forceinline__ unsigned k_full(int t) const { return bar(0, t); }
 	__device__ __forceinline__ unsigned k_empty(int t) const { return bar(1, t); }
 	__device__ __forceinline__ unsigned v_full(int t) const { return bar(2, t); }
 	__device__ __forceinline__ unsigned v_empty(int t) const { return bar(3, t); }
 	__device__ __forceinline__ unsigned bar(int which, int t) const
 	{
-		return bars + 8 + 8 * (which * S::stages + t % S::stages);
+		return bars + 16 + 8 * (which * S::stages + t % S::stages);
 	}
 	static __device__ __forceinline__ unsigned parity(int t) { return t / S::stages & 1; }
 
 	__device__ __forceinline__ void start() const
 	{
 		bar_init(q_full(), 1);
+		bar_init(q_empty(), S::warps);
 		for (int t = 0; t < S::stages; t++) {
 			bar_init(k_full(t), 1);
 			bar_init(v_full(t), 1);
-			bar_init(k_empty(t), S::rows / 16);
-			bar_init(v_empty(t), S::rows / 16);
+			bar_init(k_empty(t), S::warps);
+			bar_init(v_empty(t), S::warps);
 		}
 		bar_init_fence();
 	}
 };
 
-/* One head's copies, by one thread, from tile `start` of the keys on. */
-template <class S> __device__ __forceinline__ void attention16_produce(const ww_tensor_map &tq, const ww_tensor_map &tk,
-	const ww_tensor_map &tv, attention16_tiles<S> at, int q0, int start, int tiles, int b, int h, int h_kv)
+/* The rows of one turn of a block: from q0 on, of head h of item b; tiles of keys from `start` on, `done` in earlier
+ * turns. */
+struct attention16_turn {
+	int q0, b, h, start, tiles, done, turn;
+};
+
+/* Call f(turn) for all rows that this block computes.  Blocks of a head are consecutive, those with the most keys
+ * first.
+ */
+template <class S, int BELOW, int ABOVE, class F>
+__device__ __forceinline__ void attention16_turns(int blocks, int heads, int t_q, int t_k, F f)
 {
-	bar_expect(at.q_full(), S::q_bytes);
-	for (int i = 0; i < S::parts; i++)
-		tma_load4(at.q + i * S::rows * 128, &tq, at.q_full(), i * 64, q0, h, b);
-	for (int t = 0; t < tiles; t++) {
-		const int key0 = (start + t) * S::keys;
-		bar_wait(at.k_empty(t), at.parity(t) ^ 1);
-		bar_expect(at.k_full(t), S::k_bytes);
-		for (int i = 0; i < S::parts; i++)
-			tma_load4(at.k(t) + i * S::keys * 128, &tk, at.k_full(t), i * 64, key0, h_kv, b);
-		bar_wait(at.v_empty(t), at.parity(t) ^ 1);
-		bar_expect(at.v_full(t), S::v_bytes);
-		for (int i = 0; i < S::parts_v; i++)
-			tma_load4(at.v(t) + i * S::keys * S::part_v * 2, &tv, at.v_full(t), i * S::part_v, key0, h_kv, b);
+	const int tiles_q = (t_q + S::rows - 1) / S::rows;
+	attention16_turn now = {};
+
+	for (int i = blockIdx.x; i < blocks; i += gridDim.x) {
+		const int z = i / tiles_q;
+		now.q0 = (tiles_q - 1 - i % tiles_q) * S::rows;
+		now.b = z / heads;
+		now.h = z % heads;
+		const int last = min(t_k, now.q0 + S::rows + ABOVE);
+		now.start = max(0, now.q0 - BELOW) / S::keys;
+		now.tiles = max(0, (last + S::keys - 1) / S::keys - now.start);
+		f(now);
+		now.done += now.tiles;
+		now.turn++;
+	}
+}
+
+/* One turn's copies, by one thread. */
+template <class S> __device__ __forceinline__ void attention16_produce(const ww_tensor_map &tq, const ww_tensor_map &tk,
+	const ww_tensor_map &tv, attention16_tiles<S> at, const attention16_turn &now, int h_kv)
+{
+	for (int i = 0; i <= now.tiles; i++) {
+		const int t = now.done + i, key0 = (now.start + i) * S::keys;
+		if (i < now.tiles) {
+			bar_wait(at.k_empty(t), at.parity(t) ^ 1);
+			bar_expect(at.k_full(t), S::k_bytes);
+			for (int j = 0; j < S::parts; j++)
+				tma_load4(at.k(t) + j * S::keys * 128, &tk, at.k_full(t), j * 64, key0, h_kv, now.b);
+		}
+		if (i == 0) { /* behind the keys, which may come before the last turn's rows have been read */
+			bar_wait(at.q_empty(), now.turn & 1 ^ 1);
+			bar_expect(at.q_full(), S::q_bytes);
+			for (int j = 0; j < S::parts; j++)
+				tma_load4(at.q + j * S::rows * 128, &tq, at.q_full(), j * 64, now.q0, now.h, now.b);
+		}
+		if (i < now.tiles) {
+			bar_wait(at.v_empty(t), at.parity(t) ^ 1);
+			bar_expect(at.v_full(t), S::v_bytes);
+			for (int j = 0; j < S::parts_v; j++)
+				tma_load4(at.v(t) + j * S::keys * S::part_v * 2, &tv, at.v_full(t), j * S::part_v, key0, h_kv, now.b);
+		}
 	}
 }
 
@@ -283,23 +321,25 @@ template <int M, int COUNT, class E> struct attention16_given<false, M, COUNT, E
 /* What a block computes, and this thread's place in it. */
 template <class S> struct attention16_place {
 	attention16_tiles<S> at;
-	int first, start, wg, row, b, h, t_q, t_k; /* first: row of the warpgroup; start: tile of keys */
-	float scale;                               /* of log2 */
+	int first, wg, row, t_q, t_k; /* first: row of the warpgroup */
+	attention16_turn now;
+	float scale; /* of log2 */
 };
 
-/* Scores of tile t become weights; the products with the tile ahead of it, unless this is the first, are under way
- * meanwhile.  One lane of a warp says that it has read a tile. */
+/* Scores of the turn's tile i become weights; the products with the tile ahead of it, unless this is the first, are
+ * under way meanwhile.  One lane of a warp says that it has read a tile. */
 template <int BELOW, int ABOVE, bool MASKED, bool FIRST, int M, class S, class E>
 __device__ __forceinline__ void attention16_step(
-	attention16_rows<S> &rows, const attention16_place<S> &p, int t, float (&fix)[2], const E &e)
+	attention16_rows<S> &rows, const attention16_place<S> &p, int i, float (&fix)[2], const E &e)
 {
-	const int lane = threadIdx.x % 32, key0 = (p.start + t) * S::keys, col = key0 + lane % 4 * 2;
+	const int lane = threadIdx.x % 32, key0 = (p.now.start + i) * S::keys, t = p.now.done + i,
+			  col = key0 + lane % 4 * 2;
 	const attention16_tiles<S> &at = p.at;
 	attention16_given<MASKED, M, S::keys / 2, E> given;
 
-	rows.template each<M>(p.row, col, p.t_q, [&](int r, int c, int i) {
+	rows.template each<M>(p.row, col, p.t_q, [&](int r, int c, int n) {
 		if (c < p.t_k)
-			given.ask(e, p.b, p.h, r, c, i);
+			given.ask(e, p.now.b, p.now.h, r, c, n);
 	});
 	bar_wait(at.k_full(t), at.parity(t));
 	rows.scores(at.q + p.wg * 64 * 128, at.k(t));
@@ -311,9 +351,9 @@ __device__ __forceinline__ void attention16_step(
 	wgmma_pin(rows.s);
 	if (lane == 0)
 		bar_arrive(at.k_empty(t));
-	rows.template each<M>(p.row, col, p.t_q, [&](int r, int c, int i) {
+	rows.template each<M>(p.row, col, p.t_q, [&](int r, int c, int n) {
 		if (c < p.t_k)
-			given.score(e, p.b, p.h, r, c, i, rows.s, p.scale * 0.693147180559945309417f);
+			given.score(e, p.now.b, p.now.h, r, c, n, rows.s, p.scale * 0.693147180559945309417f);
 	});
 	if (key0 + S::keys - 1 > p.first + ABOVE || key0 < p.first + 63 - BELOW || key0 + S::keys > p.t_k)
 		rows.template limit<BELOW, ABOVE>(p.row, col, p.t_k);
@@ -332,27 +372,31 @@ __device__ __forceinline__ void attention16_step(
 
 /* mine: tiles that this warpgroup's rows need, of all that the block copies; the others it lets go of. */
 template <int BELOW, int ABOVE, bool MASKED, int N, int M, class S, class E>
-__device__ __forceinline__ void attention16_consume(
-	const attention16_place<S> &p, int tiles, int mine, int width_v, const E &e)
+__device__ __forceinline__ void attention16_consume(const attention16_place<S> &p, int mine, int width_v, const E &e)
 {
 	const attention16_tiles<S> &at = p.at;
 	const bool speaks = threadIdx.x % 32 == 0;
+	const int done = p.now.done;
 	attention16_rows<S> rows;
 	float fix[2];
 
 	rows.start();
-	bar_wait(at.q_full(), 0);
+	bar_wait(at.q_full(), p.now.turn & 1);
 	if (mine > 0) {
 		attention16_step<BELOW, ABOVE, MASKED, true, M>(rows, p, 0, fix, e);
-		for (int t = 1; t < mine; t++)
-			attention16_step<BELOW, ABOVE, MASKED, false, M>(rows, p, t, fix, e);
-		bar_wait(at.v_full(mine - 1), at.parity(mine - 1));
-		rows.values(at.v(mine - 1));
+		for (int i = 1; i < mine; i++)
+			attention16_step<BELOW, ABOVE, MASKED, false, M>(rows, p, i, fix, e);
+		if (speaks)
+			bar_arrive(at.q_empty());
+		bar_wait(at.v_full(done + mine - 1), at.parity(done + mine - 1));
+		rows.values(at.v(done + mine - 1));
 		rows.finish();
 		if (speaks)
-			bar_arrive(at.v_empty(mine - 1));
+			bar_arrive(at.v_empty(done + mine - 1));
+	} else if (speaks) {
+		bar_arrive(at.q_empty());
 	}
-	for (int t = mine; t < tiles; t++) {
+	for (int t = done + mine; t < done + p.now.tiles; t++) {
 		bar_wait(at.k_full(t), at.parity(t));
 		bar_wait(at.v_full(t), at.parity(t));
 		if (speaks) {
@@ -360,22 +404,19 @@ __device__ __forceinline__ void attention16_consume(
 			bar_arrive(at.v_empty(t));
 		}
 	}
-	rows.template end<N>(e, p.b, p.h, p.row, p.t_q, width_v);
+	rows.template end<N>(e, p.now.b, p.now.h, p.row, p.t_q, width_v);
 }
 
 /* S: attention16_shape.  N, M: elements that store() and score() get at once; 2 only if the width of V, or t_k, is
- * even.  group: heads that share one of K and V.  Grid: one axis; the blocks of a head are consecutive, those with the
- * most keys first. */
+ * even.  group: heads that share one of K and V.  Grid: one axis; blocks: turns of all blocks, one for each head and
+ * S::rows rows. */
 template <class S, int BELOW, int ABOVE, bool MASKED, int N, int M, class E>
 __device__ __forceinline__ void attention16(const ww_tensor_map &tq, const ww_tensor_map &tk, const ww_tensor_map &tv,
-	int group, int heads, int t_q, int t_k, int width_v, float scale, const E &e)
+	int blocks, int group, int heads, int t_q, int t_k, int width_v, float scale, const E &e)
 {
 	const unsigned base = (saddr(dynamic_shared()) + 1023) & ~1023u;
 	const attention16_tiles<S> at = { base, base + S::bytes };
-	const int tiles_q = (t_q + S::rows - 1) / S::rows, z = blockIdx.x / tiles_q, b = z / heads, h = z % heads;
-	const int q0 = (tiles_q - 1 - (int)blockIdx.x % tiles_q) * S::rows, wg = (int)threadIdx.x / 128 - 1;
-	const int last = min(t_k, q0 + S::rows + ABOVE), start = max(0, q0 - BELOW) / S::keys;
-	const int tiles = max(0, (last + S::keys - 1) / S::keys - start);
+	const int wg = (int)threadIdx.x / 128 - 1;
 
 	if (threadIdx.x == 0)
 		at.start();
@@ -383,16 +424,27 @@ __device__ __forceinline__ void attention16(const ww_tensor_map &tq, const ww_te
 	if (wg < 0) {
 		regs_shrink<S::shrunk>();
 		if (threadIdx.x == 0)
-			attention16_produce<S>(tq, tk, tv, at, q0, start, tiles, b, h, h / group);
+			attention16_turns<S, BELOW, ABOVE>(blocks, heads, t_q, t_k,
+				[&](const attention16_turn &now) { attention16_produce<S>(tq, tk, tv, at, now, now.h / group); });
 	} else {
 		regs_grow<S::grown>();
-		const int first = q0 + wg * 64, behind = min(t_k, first + 64 + ABOVE);
-		const int mine = first < t_q ? max(0, (behind + S::keys - 1) / S::keys - start) : 0;
-		const int row = first + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-		const attention16_place<S> p = { at, first, start, wg, row, b, h, t_q, t_k, scale };
+		attention16_turns<S, BELOW, ABOVE>(blocks, heads, t_q, t_k, [&](const attention16_turn &now) {
+			const int first = now.q0 + wg * 64, behind = min(t_k, first + 64 + ABOVE);
+			const int mine = first < t_q ? max(0, (behind + S::keys - 1) / S::keys - now.start) : 0;
+			const int row = first + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+			const attention16_place<S> p = { at, first, wg, row, t_q, t_k, now, scale };
 
-		attention16_consume<BELOW, ABOVE, MASKED, N, M>(p, tiles, mine, width_v, e);
+			attention16_consume<BELOW, ABOVE, MASKED, N, M>(p, mine, width_v, e);
+		});
 	}
+}
+
+/* The same, a turn a block: where some rows have fewer keys, the block that ends first takes the next rows. */
+template <class S, int BELOW, int ABOVE, bool MASKED, int N, int M, class E>
+__device__ __forceinline__ void attention16(const ww_tensor_map &tq, const ww_tensor_map &tk, const ww_tensor_map &tv,
+	int group, int heads, int t_q, int t_k, int width_v, float scale, const E &e)
+{
+	attention16<S, BELOW, ABOVE, MASKED, N, M>(tq, tk, tv, (int)gridDim.x, group, heads, t_q, t_k, width_v, scale, e);
 }
 
 } // namespace ww

@@ -665,17 +665,34 @@ static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
 static const char maps[] = "const __grid_constant__ ww_tensor_map tq, const __grid_constant__ ww_tensor_map tk,\n"
 						   "\t\tconst __grid_constant__ ww_tensor_map tv, ";
 
+/* Do blocks of attention16 stay for several turns?  Where all rows have the same keys: else the block that ends first
+ * would have to take the next rows. */
+static int in_turns(const struct ww_attention_size *at, int groups)
+{
+	const long long rows = 64LL * (groups ? groups : ww_attention16_choose(at).groups);
+
+	return !at->causal && !at->span && (at->t_q + rows - 1) / rows * at->batch > 2 * at->sms;
+}
+
 static void print_halves(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
+	const struct ww_attention_size at = size_of_kernel(pl, k->anchor);
+	const int turns = in_turns(&at, kn->attn.groups);
 
 	ww_str_adds(s,
 		pl_named(pl, k, "typedef ww::attention16_shape<%s, @_W, @_WV, @_GROUPS, @_KEYS> @_s;\n",
 			pl_ctype(k->anchor->in[0].val->dt, pl->target)));
 	pl_cuda_kernel(pl, k, s, "@_s::threads, @_BLOCKS",
-		pl_fmt(pl, "%sint group, int heads, int t_q, int t_k, int width_v, float scale", maps),
-		"attention16<@_s, @_BELOW, @_ABOVE, @_MASKED, @_N, @_M>(tq, tk, tv, group, heads, t_q, t_k, width_v, scale");
-	print_launch(pl, k, "attention16", kn->attn.groups ? pl_fmt(pl, ", .groups = %d", kn->attn.groups) : "");
+		pl_fmt(pl, "%s%sint group, int heads, int t_q, int t_k, int width_v, float scale", maps,
+			turns ? "int blocks, " : ""),
+		pl_fmt(pl,
+			"attention16<@_s, @_BELOW, @_ABOVE, @_MASKED, @_N, @_M>(tq, tk, tv, %sgroup, heads, t_q, t_k, width_v, "
+			"scale",
+			turns ? "blocks, " : ""));
+	print_launch(pl, k, "attention16",
+		pl_fmt(pl, "%s%s", kn->attn.groups ? pl_fmt(pl, ", .groups = %d", kn->attn.groups) : "",
+			turns ? ", .turns = 1" : ""));
 }
 
 static void print_tiles(struct pl *pl, struct kern *k, struct ww_str *s)

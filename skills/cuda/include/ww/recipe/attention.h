@@ -249,6 +249,7 @@ struct ww_attention16 {
 	int causal, masked; /* as in ww_attention_mma */
 	double scale;       /* 0: 1 / sqrt(width) */
 	int groups, keys;   /* 0: chosen here */
+	int turns;          /* blocks stay and go on to other rows, whose keys come while the last are stored */
 	int banded;         /* as in ww_attention_mma */
 	long long below, above;
 };
@@ -304,7 +305,8 @@ static void ww_arg_attention16(struct ww_plan *p, const struct ww_attention_rows
 			.fill = WW_FILL_ZERO });
 }
 
-/* Leading arguments: tensor maps tq, tk, tv; int group, heads, t_q, t_k, width_v; float scale (of log2). */
+/* Leading arguments: tensor maps tq, tk, tv; with turns int blocks; int group, heads, t_q, t_k, width_v; float scale
+ * (of log2). */
 static void ww_recipe_attention16(struct ww_plan *p, const struct ww_attention16 *a)
 {
 	const long long group = a->group ? a->group : 1;
@@ -344,12 +346,15 @@ static void ww_recipe_attention16(struct ww_plan *p, const struct ww_attention16
 	ww_tunable(p, a->kernel, "N", a->width_v % 2 ? 1 : 2);
 	ww_tunable(p, a->kernel, "M", a->masked == 2 && a->t_k % 2 == 0 ? 2 : 1);
 	ww_tunable(p, a->kernel, "MASKED", a->masked != 0);
-	ww_launch(p, a->kernel, blocks, 1, 1, 128 + 128 * t.groups, 1, 1);
+	ww_launch(p, a->kernel, a->turns ? ww_min(blocks, s.sms * (t.groups == 1 ? 2 : 1)) : blocks, 1, 1,
+		128 + 128 * t.groups, 1, 1);
 	ww_shared(p, ww_attention16_bytes(&s, t.groups, t.keys));
 	ww_arg_attention16(p, &q, a->dtype, a->b, a->h, a->t_q, a->width, 64, 64 * t.groups);
 	ww_arg_attention16(p, &k, a->dtype, a->b, a->h / group, a->t_k, a->width, 64, t.keys);
 	ww_arg_attention16(p, &v, a->dtype, a->b, a->h / group, a->t_k, a->width_v,
 		ww_attention_up(a->width_v, 32) % 64 ? 32 : 64, t.keys);
+	if (a->turns)
+		ww_arg_i32(p, (int)blocks);
 	ww_arg_i32(p, (int)group);
 	ww_arg_i32(p, (int)a->h);
 	ww_arg_i32(p, (int)a->t_q);

@@ -194,7 +194,7 @@ static long long ww_attention16_bytes(const struct ww_attention_size *s, int gro
 {
 	const long long parts = ww_attention_up(s->width, 64) / 64, v = ww_attention_up(s->width_v, 32);
 
-	return parts * 64 * groups * 128 + 2 * (parts * keys * 128 + 2 * keys * v) + 9 * 8 + 1024;
+	return parts * 64 * groups * 128 + 2 * (parts * keys * 128 + 2 * keys * v) + 10 * 8 + 1024;
 }
 
 /* A block of two groups has an SM's registers, and two of one group share them.  Products take half a clock for a
