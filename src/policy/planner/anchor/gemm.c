@@ -328,28 +328,20 @@ static int vector_of(const struct anchor *sp, int which)
 	return v;
 }
 
-/* Storing an fp32 result: what gemm_mma and the library take was measured in the cache, of products that read more than
- * they store.  256,000 x 64 x 64 of four batches took gemm_mma 250 us, 182 by its table and 62 to store. */
-static double stored_us(const struct anchor *sp, const struct estimate *e)
-{
-	return in_dt(sp) == WW_F32 ? 4 * e->batch * e->m * e->n / 4.2e6 : 0;
-}
-
 /* aligned: count the operands as aligned, since their strides are not known yet. */
 static double mma_us(const struct anchor *sp, const struct estimate *e, int aligned)
 {
 	int whole = 16 / pl_itemsize(in_dt(sp));
 
-	return stored_us(sp, e) +
-		ww_mma_choose(&(struct ww_mma_size){ .m = (long long)e->m,
-						  .n = (long long)e->n,
-						  .k = (long long)e->k,
-						  .batch = (long long)e->batch,
-						  .bytes = pl_itemsize(in_dt(sp)),
-						  .a_vector = aligned ? whole : vector_of(sp, 0),
-						  .b_vector = aligned ? whole : vector_of(sp, 1),
-						  .sms = (long long)e->sms })
-			.us;
+	return ww_mma_choose(&(struct ww_mma_size){ .m = (long long)e->m,
+							 .n = (long long)e->n,
+							 .k = (long long)e->k,
+							 .batch = (long long)e->batch,
+							 .bytes = pl_itemsize(in_dt(sp)),
+							 .a_vector = aligned ? whole : vector_of(sp, 0),
+							 .b_vector = aligned ? whole : vector_of(sp, 1),
+							 .sms = (long long)e->sms })
+		.us;
 }
 
 /* The type of the library's result: fp32 if a reader follows after which PyTorch rounds (a bias, which may cancel it).
@@ -387,7 +379,7 @@ static double library_us(const struct anchor *sp, const struct estimate *e, cons
 {
 	int bytes = pl_itemsize(in_dt(sp)), out = pl_itemsize(end ? end->dt : library_dt(sp));
 	double result = e->batch * e->m * e->n, moved = bytes * e->batch * (e->m + e->n) * e->k + out * result;
-	double us = bytes == 4 ? plain_us(e) + stored_us(sp, e) : tensor_us(sp, e);
+	double us = bytes == 4 ? plain_us(e) : tensor_us(sp, e);
 
 	return fmax(us, LAUNCH_US + moved_us(moved)) +
 		(end ? 0 : LAUNCH_US + moved_us((out + pl_itemsize(sp->out->dt)) * result));
