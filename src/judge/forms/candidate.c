@@ -86,9 +86,11 @@ static void drain_log(struct ww_candidate *c)
 /* ---- Processes: number, memory, state ---------------------------------------------------------------------------- */
 
 struct tree {
-	int processes, threads;
-	uint64_t bytes;
-	int shared; /* count shared anonymous memory too */
+	int processes, threads; /* that live; all */
+	int n;                  /* of all processes, dead ones too */
+	struct {
+		pid_t parent, pid; /* parent: 0 of the first */
+	} all[MAX_PROCESSES + 1];
 };
 
 /* The state letter of a process or thread whose stat line this is. */
@@ -130,22 +132,24 @@ static void walk_children(pid_t pid, int tasks, const char *thread, struct tree 
 	free(kids);
 }
 
-/* Memory is counted for each process, so pages that a fork() has left shared count for each: an upper bound.
- */
+static int is_full(const struct tree *t)
+{
+	return t->processes > MAX_PROCESSES || t->threads > MAX_THREADS || t->n > MAX_PROCESSES;
+}
+
+/* Who is there.  Memory is looked at behind that: it takes so long that a fork bomb would grow faster than its count. */
 static void walk(pid_t parent, pid_t pid, struct tree *t)
 {
 	char path[64];
 	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
 	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0 || t->processes > MAX_PROCESSES || t->threads > MAX_THREADS) {
+	if (dir < 0 || is_full(t)) {
 		ww_fd_close(&dir);
 		return;
 	}
 	t->processes += lives(dir);
-	int shares = parent &&
-		ww_proc_shares_memory(parent, pid); /* asked first: exec only ever gives it memory of its own */
-	if (!shares)
-		t->bytes += ww_proc_memory_bytes(pid, t->shared);
+	t->all[t->n].parent = parent;
+	t->all[t->n++].pid = pid;
 	int tasks = openat(dir, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	close(dir);
 	DIR *d = tasks < 0 ? NULL : fdopendir(tasks);
@@ -156,6 +160,19 @@ static void walk(pid_t parent, pid_t pid, struct tree *t)
 		}
 	if (d)
 		closedir(d);
+}
+
+/* Counted for each process, so pages that a fork() has left shared count for each: an upper bound. */
+static uint64_t memory_of(const struct tree *t, int count_shared)
+{
+	uint64_t bytes = 0;
+	for (int i = 0; i < t->n; i++) {
+		pid_t parent = t->all[i].parent, pid = t->all[i].pid;
+		/* asked first: exec only ever gives it memory of its own */
+		if (!parent || !ww_proc_shares_memory(parent, pid))
+			bytes += ww_proc_memory_bytes(pid, count_shared);
+	}
+	return bytes;
 }
 
 static int all_stand(pid_t pid)
@@ -245,7 +262,7 @@ static enum ww_rc look(struct waiting *w, struct ww_err *err)
 {
 	struct ww_candidate *c = w->c;
 	uint64_t now = ww_now_ns();
-	struct tree t = { .shared = c->gpu };
+	struct tree t = { 0 };
 	if (c->interrupted && *c->interrupted)
 		return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
 	if (now >= w->deadline_ns) {
@@ -259,13 +276,13 @@ static enum ww_rc look(struct waiting *w, struct ww_err *err)
 		return WW_OK;
 	w->look_ns = now + WATCH_MS * 1000000ull;
 	walk(0, c->pid, &t);
-	if (t.bytes > c->max_resident_bytes)
-		set_end(w->res, WW_RUN_NOMEM, "the solution used more than %llu MiB of memory",
-			(unsigned long long)(c->max_resident_bytes >> 20));
-	else if (t.processes > MAX_PROCESSES)
+	if (t.processes > MAX_PROCESSES || t.n > MAX_PROCESSES)
 		set_end(w->res, WW_RUN_REFUSED, "the solution started more than %d processes", MAX_PROCESSES);
 	else if (t.threads > MAX_THREADS)
 		set_end(w->res, WW_RUN_REFUSED, "the solution started more than %d threads", MAX_THREADS);
+	else if (memory_of(&t, c->gpu) > c->max_resident_bytes)
+		set_end(w->res, WW_RUN_NOMEM, "the solution used more than %llu MiB of memory",
+			(unsigned long long)(c->max_resident_bytes >> 20));
 	else
 		return WW_OK;
 	kill_it(c);
