@@ -55,6 +55,7 @@ enum {
 enum { TREE_BYTES = 64 << 20, TREE_ENTRIES = 4096, PROCESSES = 64, FILES = 256, CPU_S = 900 };
 static const int64_t max_bytes = INT64_C(1048576) * WW_SHELL_MEMORY_MIB;
 static int proc_fd = -1; /* /proc of our own processes; it is mounted nowhere that they see */
+static int tree_fd = -1; /* /workspace */
 
 struct used {
 	int64_t sum, most; /* bytes */
@@ -399,6 +400,9 @@ static void set_end(struct ww_shell_reply *r, const struct job *j)
 	memcpy(r->most, j->used.name, sizeof(r->most));
 }
 
+/* A command may have removed the permissions of the tree, which this process and the parent need to read it. */
+static void give_permissions(void) { (void)fchmod(tree_fd, 0700); }
+
 static void answer(struct ww_shell_reply *r, int out, int state)
 {
 	static char bytes[WW_SHELL_OUT_MAX + WW_SHELL_STATE_MAX];
@@ -406,6 +410,7 @@ static void answer(struct ww_shell_reply *r, int out, int state)
 	r->n_out = add_output(out, bytes, &r->total);
 	ssize_t n = state >= 0 ? pread(state, bytes + r->n_out, WW_SHELL_STATE_MAX, 0) : 0;
 	r->n_state = n > 0 && n < WW_SHELL_STATE_MAX && !bytes[r->n_out + (size_t)n - 1] ? (uint32_t)n : 0;
+	give_permissions();
 	if (ww_fd_write(WW_PROC_FD, r, sizeof(*r), 0, &err) != WW_OK ||
 		ww_fd_write(WW_PROC_FD, bytes, r->n_out + r->n_state, 0, &err) != WW_OK)
 		_exit(1);
@@ -526,8 +531,9 @@ static void put(const struct ww_workspace *tree, const char *text, size_t n)
 		_exit(1);
 }
 
-static void serve(const struct ww_workspace *tree)
+static void serve(void)
 {
+	const struct ww_workspace tree = { .dirfd = tree_fd, .unlimited = 1 };
 	static char text[WW_WORKSPACE_FILE_BYTES + WW_WORKSPACE_PATH_BYTES + 2];
 	struct ww_shell_ask q;
 	struct ww_err err = WW_ERR_INIT;
@@ -538,14 +544,14 @@ static void serve(const struct ww_workspace *tree)
 			reap();
 			watch_memory();
 		}
-		(void)fchmod(tree->dirfd, 0700); /* a command may have removed the permissions */
+		give_permissions();
 		if (ww_fd_read(WW_PROC_FD, &q, sizeof(q), 0, &err) != WW_OK || q.n > sizeof(text) - 1 ||
 			ww_fd_read(WW_PROC_FD, text, q.n, 0, &err) != WW_OK)
 			_exit(0);
 		text[q.n] = 0;
 		struct job *j = find(0);
 		if (q.op == WW_SHELL_PUT)
-			put(tree, text, q.n);
+			put(&tree, text, q.n);
 		else if (q.op >= WW_SHELL_LOOK)
 			look(&q);
 		else if (!j)
@@ -615,20 +621,21 @@ int ww_shell_main(int argc, char **argv)
 	if (rc == WW_OK)
 		rc = confine(&pack_fd, &err);
 	ww_fd_close(&pack_fd);
-	int tree = rc == WW_OK ? open("/workspace", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	tree_fd = rc == WW_OK ? open("/workspace", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	umask(022);
 	(void)!nice(10); /* other processes of the machine come first */
 	int has_skill = access("/skill", F_OK) == 0;
-	if (tree >= 0 &&
-		(mkdirat(tree, ".tmp", 0700) < 0 || (has_skill && symlinkat("/skill", tree, "skill") < 0) ||
+	if (tree_fd >= 0 &&
+		(mkdirat(tree_fd, ".tmp", 0700) < 0 || (has_skill && symlinkat("/skill", tree_fd, "skill") < 0) ||
 			ww_shell_calls_open(&calls) < 0 || chdir("/workspace") < 0))
-		ww_fd_close(&tree);
-	if (rc == WW_OK && tree >= 0 &&
+		ww_fd_close(&tree_fd);
+	if (rc == WW_OK && tree_fd >= 0 &&
 		((rc = ww_sandbox_filter_prepare(WW_PROFILE_SHELL, &err)) != WW_OK ||
 			(rc = ww_sandbox_filter(WW_PROFILE_SHELL_INIT, &err)) != WW_OK))
-		ww_fd_close(&tree);
-	if (send_tree(tree, rc == WW_OK ? "cannot open the workspace" : err.msg) < 0 || tree < 0 || open_control() < 0)
+		ww_fd_close(&tree_fd);
+	if (send_tree(tree_fd, rc == WW_OK ? "cannot open the workspace" : err.msg) < 0 || tree_fd < 0 ||
+		open_control() < 0)
 		_exit(1);
-	serve(&(struct ww_workspace){ .dirfd = tree, .unlimited = 1 });
+	serve();
 	return 0;
 }

@@ -1,5 +1,6 @@
 /* test_workspace.c - the tree that a policy works in, its limits, and the tools that look at it. */
 #include "unit.h"
+#include "nobody.h"
 
 #include "agent/tools.h"
 #include "base/fs.h"
@@ -223,9 +224,12 @@ static void test_files_that_fail(void **state)
 	write_file("shut", "x", 'o');
 	assert_int_equal(chmod(at("workspace/shut"), 0), 0);
 	if (geteuid() != 0)
-		expect(read_file("shut", 'e'), "cannot be opened");
+		expect(read_file("shut", 'e'), "that can be opened");
 	else if (mknod(at("workspace/device"), S_IFCHR | 0600, makedev(1, 5)) == 0) /* /dev/zero */
 		expect(read_file("device", 'e'), "not a regular file");
+	assert_int_equal(chmod(at("workspace"), 0), 0);
+	expect(call("glob", "{\"pattern\":\"x\"}", 'o'), "no file or folder");
+	assert_int_equal(chmod(at("workspace"), 0700), 0);
 	assert_int_equal(mkdir(at("workspace/kernels.c"), 0700), 0);
 	write_file("plan.c", "p", 'o');
 	ww_workspace_content_init(&c);
@@ -399,9 +403,15 @@ static void test_opening(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-int main(void)
+static int all(void)
 {
 	const struct CMUnitTest tests[] = { T(test_tree), T(test_paths), T(test_odd_files), T(test_files_that_fail),
 		T(test_races), T(test_limits), T(test_edits), T(test_grep), T(test_todo), T(test_opening) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+	int failed = all();
+	return failed + unit_as_nobody(all, "/bin/sh");
 }

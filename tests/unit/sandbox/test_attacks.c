@@ -7,6 +7,7 @@
  *
  * budget: 3 CPU-seconds */
 #include "unit.h"
+#include "nobody.h"
 #include "task/forking.h"
 
 #include "base/fs.h"
@@ -339,8 +340,7 @@ static void as_user_65534(void **state)
 		skip();
 	pid_t pid = fork();
 	if (pid == 0) {
-		if (setgroups(0, NULL) < 0 || setresgid(65534, 65534, 65534) < 0 || setresuid(65534, 65534, 65534) < 0 ||
-			prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+		if (unit_become_nobody() < 0)
 			_exit(4);
 		if (access(self, X_OK) < 0)
 			_exit(77);
