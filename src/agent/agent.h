@@ -86,7 +86,8 @@ struct ww_agent_opts {
 	double max_seconds;
 	int64_t context_tokens; /* 0: no limit */
 	int no_compaction;      /* a full context ends the episode */
-	int decide;             /* solutions are timed until their reward is certain, and no longer */
+	int decide;             /* solutions are timed until their reward is certain; judge.run() sees to it for a closing
+	                         * judgement, which it gets as WW_JUDGE_CALL */
 	double closing_seconds; /* a disturbed closing judgement is repeated within so many seconds; 0: never */
 	/* Directory of a recorded episode (for ww_agent_parallel(): of several).  Each call gets the answer and the verdict
 	 * that are recorded there, and nothing is judged.  NULL: tools run. */

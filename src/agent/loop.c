@@ -149,11 +149,13 @@ int ww_loop_device_is_spent(const struct ww_agent_loop *l)
 enum ww_rc ww_loop_judge_now(struct ww_agent_loop *l, const struct ww_workspace_content *c, const char *call_id,
 	enum ww_judge_depth depth, struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
-	depth = l->opts->decide && depth > WW_JUDGE_DECIDE ? WW_JUDGE_DECIDE : depth;
+	const enum ww_judge_depth made = l->opts->decide && depth > WW_JUDGE_DECIDE ? WW_JUDGE_DECIDE : depth;
+	/* A closing judgement keeps its depth: opts->judge tells it from a verify by that. */
+	const enum ww_judge_depth asked = depth == WW_JUDGE_CALL ? depth : made;
 	WW_CHECK(record_solution(l, c, err));
 	int is_spent = depth != WW_JUDGE_COMPILE && !l->beyond_budget && ww_loop_device_is_spent(l);
 	enum ww_rc rc = is_spent ? ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged")
-							 : l->opts->judge.run(l->opts->judge.ctx, &c->files.solution, depth, v, err);
+							 : l->opts->judge.run(l->opts->judge.ctx, &c->files.solution, asked, v, err);
 	l->not_judged = rc == WW_ERR_LIMIT && ww_loop_device_is_spent(l);
 	WW_CHECK(rc);
 	if (depth != WW_JUDGE_COMPILE && v->reward > l->measured_reward)
@@ -162,7 +164,7 @@ enum ww_rc ww_loop_judge_now(struct ww_agent_loop *l, const struct ww_workspace_
 	memcpy(v->solution_id, c->id, sizeof(v->solution_id));
 	if (!(*data = ww_verdict_to_json(v)))
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a verdict");
-	return (enum ww_rc)ww_episode_add_verdict(l->episode, l->turn, call_id, c->id, depth_names[depth], *data, err);
+	return (enum ww_rc)ww_episode_add_verdict(l->episode, l->turn, call_id, c->id, depth_names[made], *data, err);
 }
 
 /* A verdict of opts->answers becomes one of this episode. */

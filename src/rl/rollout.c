@@ -1,6 +1,7 @@
 /* rollout.c - see rollout.h.
  *
- * Equal solutions of a task are judged once in a step: samples of one prompt often agree, and judging is what costs.
+ * Equal solutions of a task are verified once in a step: samples of one prompt often agree, and judging is what costs.
+ * Not so a closing judgement, which is the reward: it is a judgement of its own, on draws that no verdict has told of.
  */
 #include "rl/rollout.h"
 #include "agent/parallel.h"
@@ -88,7 +89,7 @@ static void count_ended(struct ww_rollout *r, int64_t n)
 	report(r);
 }
 
-/* ---- judging, once for each content */
+/* ---- judging, but for closing judgements once for each content */
 
 struct once {
 	struct ww_rollout *r;
@@ -127,10 +128,25 @@ static json_t *known_verdict(struct once *o, const char *key)
 	return json_incref(json_object_get(o->verdicts, key));
 }
 
+static int decides(const struct ww_rollout *r)
+{
+	return strcmp(r->o->decide, "times") && ww_rl_reward_of(r->o->reward) == WW_RL_REWARD_MILESTONE;
+}
+
+static enum ww_rc judge_anew(
+	struct once *o, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err)
+{
+	WW_CHECK(o->judge->run(o->judge->ctx, s, depth, v, err));
+	count(o->r, 1, 0, ww_budget_gpu_s(v));
+	return WW_OK;
+}
+
 static enum ww_rc judge_once(
 	void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err)
 {
 	struct once *o = ctx;
+	if (depth == WW_JUDGE_CALL)
+		return judge_anew(o, s, decides(o->r) ? WW_JUDGE_DECIDE : depth, v, err);
 	char key[WW_HASH_HEX];
 	key_of(s, depth, key);
 	json_auto_t *known = known_verdict(o, key);
@@ -138,8 +154,7 @@ static enum ww_rc judge_once(
 		count(o->r, 0, 1, 0);
 		return ww_verdict_from_json(known, v, err);
 	}
-	WW_CHECK(o->judge->run(o->judge->ctx, s, depth, v, err));
-	count(o->r, 1, 0, ww_budget_gpu_s(v));
+	WW_CHECK(judge_anew(o, s, depth, v, err));
 	json_t *verdict = v->disturbed ? NULL : ww_verdict_to_json(v);
 	WW_LOCKED(&o->lock);
 	if (verdict)
@@ -191,7 +206,7 @@ static struct ww_agent_opts agent_opts(
 		.max_seconds = 1e7,
 		.context_tokens = r->context,
 		.no_compaction = 1,
-		.decide = strcmp(r->o->decide, "times") && ww_rl_reward_of(r->o->reward) == WW_RL_REWARD_MILESTONE,
+		.decide = decides(r),
 		.header = h,
 		.interrupted = r->hooks->interrupted,
 		.on_event = count_reply,

@@ -99,6 +99,18 @@ static void a_judge_that_fails_costs_nothing(void **state)
 	assert_true(t.judged - before < whole.judged); /* not all of it once more */
 }
 
+/* Equal files: a group verifies them once or, where it does so at the same time, a few times; each closing judgement is
+ * one of its own. */
+static void closing_judgements_are_never_repetitions(void **state)
+{
+	struct ww_recipe o = toy_recipe(run_of("closings"));
+	struct toy t = { .workers = 1, .same_files = 1 };
+	(void)state;
+	o.episodes = o.samples = 4;
+	must(&o, &t);
+	assert_true(t.judged >= (int)(o.steps * (o.episodes + 1)));
+}
+
 static struct ww_recipe long_recipe(const char *output)
 {
 	struct ww_recipe o = toy_recipe(output);
@@ -509,10 +521,11 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(neither_latency_nor_judges_change_a_bit),
 		cmocka_unit_test(answers_of_another_run_are_refused), cmocka_unit_test(killed_and_resumed_to_the_same_bits),
-		cmocka_unit_test(a_judge_that_fails_costs_nothing), cmocka_unit_test(twenty_steps_repeat_from_recorded_answers),
-		cmocka_unit_test(killed_at_twenty_moments), cmocka_unit_test(a_curriculum_goes_on_to_the_same_bits),
-		cmocka_unit_test(a_step_says_what_it_did), cmocka_unit_test(the_learners_own_device_counts),
-		cmocka_unit_test(the_report_draws_it), cmocka_unit_test(the_report_puts_ablations_beside_the_published_table),
+		cmocka_unit_test(a_judge_that_fails_costs_nothing), cmocka_unit_test(closing_judgements_are_never_repetitions),
+		cmocka_unit_test(twenty_steps_repeat_from_recorded_answers), cmocka_unit_test(killed_at_twenty_moments),
+		cmocka_unit_test(a_curriculum_goes_on_to_the_same_bits), cmocka_unit_test(a_step_says_what_it_did),
+		cmocka_unit_test(the_learners_own_device_counts), cmocka_unit_test(the_report_draws_it),
+		cmocka_unit_test(the_report_puts_ablations_beside_the_published_table),
 		cmocka_unit_test(time_is_told_by_activity), cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped),
 		cmocka_unit_test(every_option_takes_a_step), cmocka_unit_test(raw_speedups_are_learnt_from),
 		cmocka_unit_test(kl_holds_the_policy_near_its_reference), cmocka_unit_test(the_reward_is_on_the_last_own_token),
