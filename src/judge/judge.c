@@ -278,7 +278,7 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 
 	t->by_clock = b->form != NULL;
 	ww_judge_progress(t->judge, "checking that the output depends on the input");
-	ww_pool_begin(t->pool);
+	ww_pool_begin(t->pool, depth >= WW_JUDGE_FULL);
 	WW_TRY(look_for_degeneracy(t, err));
 	v->degenerate = t->degenerate[v->rule];
 	v->fixed_buffers = has_stuck_values(t->graph);

@@ -30,6 +30,7 @@ struct ww_pool {
 	int values;        /* the worker keeps what a draw writes too */
 	struct ww_rng rng; /* secret */
 	uint64_t judgement;
+	int own, taken; /* of this judgement: its second draw is a new one; draws so far */
 };
 
 /* ---- Size -------------------------------------------------------------------------------------------------------- */
@@ -120,10 +121,13 @@ int ww_pool_keeps_values(const struct ww_pool *p) { return p && p->values; }
 
 /* ---- Use --------------------------------------------------------------------------------------------------------- */
 
-void ww_pool_begin(struct ww_pool *p)
+void ww_pool_begin(struct ww_pool *p, int own)
 {
-	if (p)
-		p->judgement++;
+	if (!p)
+		return;
+	p->judgement++;
+	p->own = own;
+	p->taken = 0;
 }
 
 static int one_in(struct ww_pool *p, int n) { return ww_rng_below(&p->rng, (uint64_t)n) == 0; }
@@ -151,7 +155,7 @@ static struct draw *pick(struct ww_pool *p, struct kind *k)
 
 uint64_t ww_pool_next(struct ww_pool *p, double scale, double shift, enum ww_ref_params params)
 {
-	if (!p)
+	if (!p || (++p->taken == 2 && p->own))
 		return 0;
 	struct kind *k = find_kind(p, scale, shift, params);
 	struct draw *d = k ? pick(p, k) : NULL;

@@ -16,6 +16,8 @@
  *     at most 2,000 bits can leak of it in its whole life.  Only tasks with at least WW_POOL_MIN_ELEMENTS floating
  *     output elements have a pool at all: at the tolerances of the rules their outputs are some ten times that.
  *   - Within one judgement no draw comes twice, except where a run is repeated on purpose.
+ *   - What is handed in is judged in full, and a full judgement has one draw that is not from here: the second, whose
+ *     parameters are re-drawn.  So it is never a repetition of the verdicts that a policy has seen.
  *
  * Timed calls that are not compared take their draws from here too, or a candidate would know them by what a new draw
  * costs.  Other draws that nothing is compared on (warm-up, baselines) are always new ones.  Draws of a kind are picked
@@ -36,10 +38,10 @@ enum ww_rc ww_pool_open(struct ww_pool **out, const struct ww_ref_shapes *shapes
 void ww_pool_close(struct ww_pool *p);
 /* Whether the worker is to keep what a draw writes, too (struct ww_ref_draw). */
 int ww_pool_keeps_values(const struct ww_pool *p);
-/* A judgement begins: every draw is unused again. */
-void ww_pool_begin(struct ww_pool *p);
-/* The seed of a pooled draw of this kind that this judgement has not used; 0: there is none, so the caller takes a new
- * seed. */
+/* A judgement begins: every draw is unused again.  own: its second draw shall be one that no other judgement has. */
+void ww_pool_begin(struct ww_pool *p, int own);
+/* The seed of a pooled draw of this kind that this judgement has not used; 0: there is none, or it is to be its own, so
+ * the caller takes a new seed. */
 uint64_t ww_pool_next(struct ww_pool *p, double scale, double shift, enum ww_ref_params params);
 /* A verdict has told something about this draw: remove it from the pool, where it is one of it. */
 void ww_pool_spoil(struct ww_pool *p, uint64_t seed);

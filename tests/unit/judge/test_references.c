@@ -32,7 +32,7 @@ static void test_who_has_a_pool(void **state)
 	p = make(WW_F32, 1 << 20, WW_RULE_STRICT, 11 * (8 << 20));
 	assert_non_null(p);
 	ww_pool_close(p);
-	ww_pool_begin(NULL);
+	ww_pool_begin(NULL, 1);
 	ww_pool_spoil(NULL, 1);
 	assert_int_equal(ww_pool_next(NULL, 1, 0, WW_REF_PARAMS_INIT), 0);
 	ww_pool_close(NULL);
@@ -47,7 +47,7 @@ static int judgement(struct ww_pool *p, int timed, uint64_t *seen)
 	} draws[] = { { 1, 0, WW_REF_PARAMS_INIT }, { 1, 0, WW_REF_PARAMS_REDRAW }, { 0.015625, 0, WW_REF_PARAMS_REDRAW },
 		{ 64, 0, WW_REF_PARAMS_REDRAW }, { 1, 3, WW_REF_PARAMS_REDRAW } };
 	int n = 0;
-	ww_pool_begin(p);
+	ww_pool_begin(p, 0);
 	for (int i = 0; i < 5 + timed; i++) {
 		int k = i < 5 ? i : 1;
 		uint64_t seed = ww_pool_next(p, draws[k].scale, draws[k].shift, draws[k].params);
@@ -92,6 +92,19 @@ static void test_draws_come_again_but_not_for_ever(void **state)
 	free(all);
 }
 
+/* The second draw of a closing judgement is never one of the pool; the others are, as in each judgement. */
+static void test_a_closing_judgement_has_a_draw_of_its_own(void **state)
+{
+	struct ww_pool *p = make(WW_F32, 1 << 20, WW_RULE_STRICT, 64 * (8 << 20));
+	(void)state;
+	for (int k = 0; k < 50; k++) {
+		ww_pool_begin(p, 1);
+		for (int i = 0; i < 8; i++)
+			assert_int_equal(ww_pool_next(p, 1, 0, WW_REF_PARAMS_REDRAW) == 0, i == 1);
+	}
+	ww_pool_close(p);
+}
+
 static void test_a_small_pool_runs_dry(void **state)
 {
 	struct ww_pool *p = make(WW_F32, 1 << 20, WW_RULE_STRICT, 11 * (8 << 20));
@@ -108,7 +121,7 @@ static void test_what_was_spoken_about_is_gone(void **state)
 	uint64_t gone[50];
 	(void)state;
 	for (int k = 0; k < 50; k++) {
-		ww_pool_begin(p);
+		ww_pool_begin(p, 0);
 		gone[k] = ww_pool_next(p, 1, 0, WW_REF_PARAMS_INIT);
 		assert_int_equal(count(gone, k, gone[k]), 0);
 		ww_pool_spoil(p, gone[k]);
@@ -124,10 +137,10 @@ static void test_what_comes_next_is_kept(void **state)
 	(void)state;
 	for (int k = 0; k < 50; k++) {
 		struct ww_pool *p = make(WW_F32, 1 << 20, WW_RULE_STRICT, 64 * (8 << 20));
-		ww_pool_begin(p);
+		ww_pool_begin(p, 0);
 		uint64_t gone = ww_pool_next(p, 1, 0, WW_REF_PARAMS_INIT), next = ww_pool_next(p, 1, 0, WW_REF_PARAMS_REDRAW);
 		ww_pool_spoil(p, gone);
-		ww_pool_begin(p);
+		ww_pool_begin(p, 0);
 		kept += ww_pool_next(p, 1, 0, WW_REF_PARAMS_REDRAW) == next;
 		ww_pool_close(p);
 	}
@@ -140,7 +153,7 @@ static void test_paper(void **state)
 	uint64_t seen[8];
 	(void)state;
 	for (int k = 0; k < 20; k++) {
-		ww_pool_begin(p);
+		ww_pool_begin(p, 0);
 		for (int i = 0; i < 5; i++) {
 			seen[i] = ww_pool_next(p, 1, 0, WW_REF_PARAMS_INIT);
 			assert_true(seen[i] != 0);
@@ -155,7 +168,8 @@ static void test_paper(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_who_has_a_pool),
-		cmocka_unit_test(test_draws_come_again_but_not_for_ever), cmocka_unit_test(test_a_small_pool_runs_dry),
+		cmocka_unit_test(test_draws_come_again_but_not_for_ever),
+		cmocka_unit_test(test_a_closing_judgement_has_a_draw_of_its_own), cmocka_unit_test(test_a_small_pool_runs_dry),
 		cmocka_unit_test(test_what_was_spoken_about_is_gone), cmocka_unit_test(test_what_comes_next_is_kept),
 		cmocka_unit_test(test_paper) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
