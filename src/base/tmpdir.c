@@ -23,7 +23,8 @@
 #include <unistd.h>
 
 enum { RANDOM_CHARS = 6, MAX_TRIES = 16 };
-static const char *const names[] = { "builder", "call", "compiler", "openenv", "sanitize", "sass", "task", "worker" };
+static const char *const names[] = { "builder", "bytecode", "call", "compiler", "openenv", "sanitize", "sass", "synth",
+	"task", "worker" };
 
 static const char *base_dir(void)
 {

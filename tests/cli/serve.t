@@ -27,6 +27,8 @@ VERSION = "2026-07-28"
 EVENTS = "application/json, text/event-stream"
 TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 work = tempfile.TemporaryDirectory(prefix="warpwright-test-")
+TMP = os.path.join(work.name, "tmp")    # of the servers, which leave nothing there
+os.mkdir(TMP)
 count = 0
 
 
@@ -47,7 +49,7 @@ class Server:
     def __init__(self, *args, env=None):
         self.p = subprocess.Popen([WW, "serve", "--port", "0", "--json", "--target", "cpu", "--threads", "1", *args],
                                   stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True, cwd=work.name, env={**os.environ, **(env or {})})
+                                  stderr=subprocess.PIPE, text=True, cwd=work.name, env={**os.environ, "TMPDIR": TMP, **(env or {})})
         self.port = json.loads(self.p.stdout.readline())["port"]
 
     def connect(self):
@@ -144,7 +146,7 @@ def command(*args, env=None):
     return r.returncode, r.stdout + r.stderr
 
 
-print(f"1..{41 if TORCH else 27}")
+print(f"1..{42 if TORCH else 28}")
 tasks, episodes = os.path.join(work.name, "tasks.jsonl"), os.path.join(work.name, "episodes")
 with open(tasks, "w", encoding="utf-8") as f:
     with open(TASK, encoding="utf-8") as g:
@@ -420,4 +422,5 @@ if TORCH:
 else:
     s.p.send_signal(signal.SIGTERM)
     s.p.wait(10)
+ok(not os.listdir(TMP), "and its temporary directory is empty", os.listdir(TMP))
 s.p.kill()

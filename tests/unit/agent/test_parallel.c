@@ -1,4 +1,5 @@
 /* Episodes side by side: one budget, fair access to the judge, kill -9 at any moment; and a context that fills up. */
+#include "stderr.h"
 #include "script.h"
 
 #include "agent/parallel.h"
@@ -133,9 +134,12 @@ static void test_a_device_fails(void **state)
 	dead.run = is_dead;
 	m.f.opts.others = &dead;
 	m.f.opts.n_others = 1;
+	dead.device_name = "device 1";
+	struct unit_stderr said = unit_stderr_begin();
 	run_parallel(&m);
+	int failures = unit_stderr_end(&said, "device 1 has failed");
 	assert_int_equal(m.rc, WW_OK);
-	assert_true(dead_calls <= 1);
+	assert_true(dead_calls <= 1 && failures == dead_calls);
 	for (int i = 0; i < MANY; i++)
 		assert_true(m.results[i].ended && m.results[i].best.time.device_us == 120);
 	finish_parallel(&m);

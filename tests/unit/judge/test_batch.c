@@ -2,6 +2,7 @@
  * judges of the cpu target, and the test says whether they work.  Tasks are opened and nothing is judged, so reference
  * workers need no PyTorch (scripted_worker.py). */
 #include "unit.h"
+#include "stderr.h"
 
 #include "base/fs.h"
 #include "judge/batch.h"
@@ -65,10 +66,12 @@ static void jobs_of_a_failed_device_go_to_the_others(void **state)
 	assert_int_equal(done_on[0] + done_on[1], JOBS);
 	assert_true(done_on[0] > 0 && done_on[1] > 0); /* a task each */
 	works[1] = 0;
+	struct unit_stderr said = unit_stderr_begin();
 	judge_all(jobs);
 	assert_int_equal(done_on[0], JOBS);
 	works[1] = 1; /* what has failed stays out */
 	judge_all(jobs);
+	assert_int_equal(unit_stderr_end(&said, "device 1 has failed"), 1); /* of all its jobs */
 	assert_int_equal(done_on[0], JOBS);
 	works[0] = 0;
 	judge_all(jobs);

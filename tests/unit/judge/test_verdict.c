@@ -33,6 +33,18 @@ static void rewards(void **state)
 	}
 }
 
+/* The processes of a policy's shell computed in every measurement: what is faster beside them is no win. */
+static void a_busy_shell_caps_the_reward(void **state)
+{
+	struct ww_verdict v;
+	(void)state;
+	ww_verdict_init(&v);
+	v.correct = v.shell_load = 1;
+	v.speedup[WW_BASE_EAGER] = v.speedup[WW_BASE_COMPILE] = faster;
+	assert_true(ww_verdict_reward(&v) == 1);
+	ww_verdict_release(&v);
+}
+
 /* For the ablation: the speed-up over torch.compile as it is, over eager where that was not measured. */
 static void raw_speedups(void **state)
 {
@@ -229,9 +241,10 @@ static void half_a_verdict_is_an_error(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(rewards), cmocka_unit_test(raw_speedups),
-		cmocka_unit_test(the_edge_of_five_percent), cmocka_unit_test(uncaptured_baselines),
-		cmocka_unit_test(json_round_trip), cmocka_unit_test(json_keeps_its_bytes), cmocka_unit_test(flags_as_text),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(rewards), cmocka_unit_test(a_busy_shell_caps_the_reward),
+		cmocka_unit_test(raw_speedups), cmocka_unit_test(the_edge_of_five_percent),
+		cmocka_unit_test(uncaptured_baselines), cmocka_unit_test(json_round_trip),
+		cmocka_unit_test(json_keeps_its_bytes), cmocka_unit_test(flags_as_text),
 		cmocka_unit_test(half_a_verdict_is_an_error) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
