@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# budget: 3 CPU-seconds
+# budget: 3 CPU-seconds, all 20
+# all: the installed program judges a PyTorch form, by a link and by a path with ..
 """`make install` and `make demo` build nothing but what is installed; manual and completions are those of the option
 tables; `make uninstall` leaves nothing; `make check` says what to do where it failed."""
 import os
@@ -11,7 +12,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import finish, ok, ROOT, skip, WW  # noqa: E402
+from tap import ALL, finish, ok, ROOT, skip, WW  # noqa: E402
 
 BUILD = os.path.dirname(os.path.abspath(WW))
 
@@ -39,6 +40,25 @@ if os.path.exists(os.path.join(BUILD, "build.ninja")):
        "no test, fuzzer or bench is built for it", more[:5])
 else:
     skip("no test, fuzzer or bench is built for it", "not built by ninja")
+
+def judges(dest, installed):
+    """A form in Python finds the installed bridge, however its program was named."""
+    env = {**os.environ, "WW_PYTHON": os.environ.get("WW_PYTHON") or os.path.join(ROOT, ".venv/bin/python"),
+           "XDG_CACHE_HOME": os.path.join(dest, "cache")}
+    env.pop("WARPWRIGHT_HOME", None)
+    env.pop("WARPWRIGHT", None)
+    if not os.path.exists(env["WW_PYTHON"]):
+        skip("the installed program judges a PyTorch form", "no Python with PyTorch")
+        return
+    task = os.path.join(ROOT, "tests/cheats/tasks/add.py")
+    solution, link = os.path.join(dest, "new.py"), os.path.join(dest, "link")
+    with open(task, encoding="utf-8") as before, open(solution, "w", encoding="utf-8") as f:
+        f.write(before.read().replace("class Model(", "class ModelNew("))
+    os.symlink(installed, link)
+    for how, program in (("a link", link), ("bin/../bin", os.path.join(dest, "usr/bin/../bin/warpwright"))):
+        code, said = out_of([program, "judge", "--target", "cpu", "--verify-only", task, solution], env=env)
+        ok(code == 0, f"the installed program judges a PyTorch form, by {how}", said)
+
 
 for goal in ([], ["demo"]):
     code, said = out_of(["make", "-n", "-C", ROOT, f"BUILD={BUILD}", *goal])
@@ -73,6 +93,8 @@ with tempfile.TemporaryDirectory() as dest:
        (said[-2000:], want - found))
     installed = os.path.join(usr, "bin/warpwright")
     ok(out_of([installed, "version"]) == out_of([WW, "version"]), "the installed program runs")
+    if ALL:
+        judges(dest, installed)
 
     helps = {n: out_of([WW, n, "-h"])[1] for n in re.findall(r"^  (\w+) ",
                                                              out_of([WW, "-h"])[1].split("commands:")[1].split(

@@ -49,7 +49,8 @@ class Server:
     def __init__(self, *args, env=None):
         self.p = subprocess.Popen([WW, "serve", "--port", "0", "--json", "--target", "cpu", "--threads", "1", *args],
                                   stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True, cwd=work.name, env={**os.environ, "TMPDIR": TMP, **(env or {})})
+                                  stderr=subprocess.PIPE, text=True, cwd=work.name,
+                                  env={**os.environ, "TMPDIR": TMP, **(env or {})})
         self.port = json.loads(self.p.stdout.readline())["port"]
 
     def connect(self):

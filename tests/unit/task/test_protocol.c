@@ -412,6 +412,9 @@ static void worker_is_confined(void **state)
 		"open(os.path.dirname(os.environ['TZ'][len(level):]) + '/own/made', 'w').write('x')\n"
 		"subprocess.run(['true'], check=True)\n"
 		"if level == 'namespaces': open('/dev/shm/own', 'w').write('x')\n"
+		"def fill():\n"
+		"    for i in range(65537): os.close(os.open(f'f{i}', os.O_CREAT | os.O_WRONLY))\n"
+		"if level == 'namespaces': refused('files without end', fill)\n"
 		"send(HELLO if not bad else json.dumps({'ok': False, 'error': {'kind': 'task', 'message': str(bad)}}).encode())\n"
 		"read()\n",
 		&r, &err);
