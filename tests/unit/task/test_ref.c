@@ -30,6 +30,8 @@ static void load_file(struct ww_task *t, const char *name)
 		fail_msg("%s", err.msg);
 }
 
+static int is_missing; /* there is no PyTorch */
+
 static int open_shared(void **state)
 {
 	char *roots;
@@ -47,6 +49,7 @@ static int open_shared(void **state)
 	};
 	enum ww_rc rc = ww_ref_open(&shared, &o, &err);
 	ww_task_release(&ok);
+	is_missing = rc == WW_ERR_MISSING;
 	if (rc != WW_OK)
 		fprintf(stderr, "%s\n", err.msg);
 	else if (json_integer_value(json_object_get(ww_ref_hello(shared), "pool_bytes")) != 1 << 20)
@@ -449,6 +452,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest more[] = { cmocka_unit_test(a_task_with_modules_and_files_of_its_own),
 		cmocka_unit_test(noisy_and_forking_tasks) };
 	all = unit_all(argc, argv);
-	return cmocka_run_group_tests(tests, open_shared, close_shared) +
-		(all ? cmocka_run_group_tests(more, open_shared, close_shared) : 0);
+	int failed = cmocka_run_group_tests(tests, open_shared, close_shared);
+	if (all && !is_missing)
+		failed += cmocka_run_group_tests(more, open_shared, close_shared);
+	return is_missing ? 77 : failed;
 }
