@@ -137,7 +137,8 @@ static int is_full(const struct tree *t)
 	return t->processes > MAX_PROCESSES || t->threads > MAX_THREADS || t->n > MAX_PROCESSES;
 }
 
-/* Who is there.  Memory is looked at behind that: it takes so long that a fork bomb would grow faster than its count. */
+/* Who is there.  Memory is looked at behind that: it takes so long that a fork bomb would grow faster than its count.
+ */
 static void walk(pid_t parent, pid_t pid, struct tree *t)
 {
 	char path[64];
