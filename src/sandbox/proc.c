@@ -478,16 +478,23 @@ enum { TREE_DEPTH_MAX = 128 }; /* more than a sandbox with a limit on processes 
 
 int ww_proc_shares_memory(pid_t parent, pid_t child) { return syscall(SYS_kcmp, parent, child, KCMP_VM, 0, 0) == 0; }
 
+struct found {
+	int n;
+	struct {
+		pid_t parent, pid; /* parent: 0 of the first */
+	} all[WW_PROC_TREE_MAX];
+};
+
 /* Children of every thread of pid, as the kernel lists them. */
-static void walk_tree(pid_t parent, pid_t pid, int depth, int shared, struct ww_proc_tree *t)
+static void walk_tree(pid_t parent, pid_t pid, int depth, struct found *t)
 {
 	char path[64];
-	t->processes++;
-	/* Asked before its memory is read: between the two it can only stop sharing, by exec(). */
-	if (!parent || !ww_proc_shares_memory(parent, pid))
-		t->bytes += ww_proc_memory_bytes(pid, shared);
+	if (t->n == WW_PROC_TREE_MAX)
+		return;
+	t->all[t->n].parent = parent;
+	t->all[t->n++].pid = pid;
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	DIR *d = depth < TREE_DEPTH_MAX && t->processes < WW_PROC_TREE_MAX ? opendir(path) : NULL;
+	DIR *d = depth < TREE_DEPTH_MAX ? opendir(path) : NULL;
 	for (struct dirent *e; d && (e = readdir(d));) {
 		char list[PATH_MAX];
 		if (e->d_name[0] == '.' ||
@@ -495,7 +502,7 @@ static void walk_tree(pid_t parent, pid_t pid, int depth, int shared, struct ww_
 			continue;
 		FILE *f = fopen(list, "re");
 		for (int kid; f && fscanf(f, "%d", &kid) == 1;)
-			walk_tree(pid, kid, depth + 1, shared, t);
+			walk_tree(pid, kid, depth + 1, t);
 		if (f)
 			fclose(f);
 	}
@@ -503,11 +510,19 @@ static void walk_tree(pid_t parent, pid_t pid, int depth, int shared, struct ww_
 		closedir(d);
 }
 
+/* Memory is read behind the count: it takes so long that a fork bomb would grow faster. */
 struct ww_proc_tree ww_proc_tree(const struct ww_proc *p, int shared)
 {
+	struct found f = { 0 };
 	struct ww_proc_tree t = { 0, 0 };
 	if (p->pid > 0)
-		walk_tree(0, p->pid, 0, shared, &t);
+		walk_tree(0, p->pid, 0, &f);
+	t.processes = f.n;
+	t.bytes = f.n < WW_PROC_TREE_MAX ? 0 : UINT64_MAX;
+	for (int i = 0; i < f.n && f.n < WW_PROC_TREE_MAX; i++)
+		/* Asked before its memory is read: between the two it can only stop sharing, by exec(). */
+		if (!f.all[i].parent || !ww_proc_shares_memory(f.all[i].parent, f.all[i].pid))
+			t.bytes += ww_proc_memory_bytes(f.all[i].pid, shared);
 	return t;
 }
 

@@ -68,8 +68,8 @@ int ww_proc_alive(const struct ww_proc *p);
  * has tables and no pages).  shared: and shared anonymous memory that it has mapped, whole (0.5 ms; for profiles whose
  * filter allows such memory).  0 where it is gone. */
 uint64_t ww_proc_memory_bytes(pid_t pid, int shared);
-/* The worker and all its descendants, at most WW_PROC_TREE_MAX processes.  Pages that fork()
- * has left shared count for each process. */
+/* The worker and all its descendants.  Pages that fork() has left shared count for each process.  Where there are
+ * WW_PROC_TREE_MAX processes or more: that many, and UINT64_MAX bytes; their memory is not looked at. */
 enum { WW_PROC_TREE_MAX = 1024 };
 struct ww_proc_tree {
 	int processes;

@@ -217,12 +217,12 @@ static const char *excess(struct ww_worker *w, uint64_t now, struct ww_str *what
 		return NULL;
 	struct ww_proc_tree t = ww_proc_tree(&w->proc, w->cuda);
 	w->look_ns = now + WATCH_MS * 1000000ull;
-	if (t.bytes > w->max_resident_bytes)
+	if (t.processes >= WW_PROC_TREE_MAX)
+		ww_str_addf(what, "%d processes", WW_PROC_TREE_MAX - 1);
+	else if (t.bytes > w->max_resident_bytes)
 		ww_str_addf(what, "%llu MiB of memory", (unsigned long long)(w->max_resident_bytes >> 20));
 	else if (fills_disk(w, now))
 		ww_str_addf(what, "%llu MiB of disk", (unsigned long long)(w->max_disk_bytes >> 20));
-	else if (t.processes >= WW_PROC_TREE_MAX)
-		ww_str_addf(what, "%d processes", WW_PROC_TREE_MAX - 1);
 	return what->len ? what->p : NULL;
 }
 
