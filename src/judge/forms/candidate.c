@@ -87,10 +87,9 @@ static void drain_log(struct ww_candidate *c)
 
 struct tree {
 	int processes, threads; /* that live; all */
-	int n;                  /* of all processes, dead ones too */
 	struct {
 		pid_t parent, pid; /* parent: 0 of the first */
-	} all[MAX_PROCESSES + 1];
+	} living[MAX_PROCESSES + 1];
 };
 
 /* The state letter of a process or thread whose stat line this is. */
@@ -125,17 +124,14 @@ static void walk_children(pid_t pid, int tasks, const char *thread, struct tree 
 	int used = 0, kid;
 	snprintf(path, sizeof(path), "%.20s/children", thread);
 	if (!kids || ww_fs_peek(tasks, path, kids, CHILDREN_BYTES) == CHILDREN_BYTES - 1)
-		t->processes += MAX_PROCESSES; /* more than anybody may have */
+		t->processes = MAX_PROCESSES + 1; /* more than anybody may have */
 	else
 		for (const char *p = kids; sscanf(p, "%d%n", &kid, &used) == 1; p += used)
 			walk(pid, kid, t);
 	free(kids);
 }
 
-static int is_full(const struct tree *t)
-{
-	return t->processes > MAX_PROCESSES || t->threads > MAX_THREADS || t->n > MAX_PROCESSES;
-}
+static int is_full(const struct tree *t) { return t->processes > MAX_PROCESSES || t->threads > MAX_THREADS; }
 
 /* Who is there.  Memory is looked at behind that: it takes so long that a fork bomb would grow faster than its count.
  */
@@ -148,9 +144,10 @@ static void walk(pid_t parent, pid_t pid, struct tree *t)
 		ww_fd_close(&dir);
 		return;
 	}
-	t->processes += lives(dir);
-	t->all[t->n].parent = parent;
-	t->all[t->n++].pid = pid;
+	if (lives(dir)) {
+		t->living[t->processes].parent = parent;
+		t->living[t->processes++].pid = pid;
+	}
 	int tasks = openat(dir, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	close(dir);
 	DIR *d = tasks < 0 ? NULL : fdopendir(tasks);
@@ -167,8 +164,8 @@ static void walk(pid_t parent, pid_t pid, struct tree *t)
 static uint64_t memory_of(const struct tree *t, int count_shared)
 {
 	uint64_t bytes = 0;
-	for (int i = 0; i < t->n; i++) {
-		pid_t parent = t->all[i].parent, pid = t->all[i].pid;
+	for (int i = 0; i < t->processes; i++) {
+		pid_t parent = t->living[i].parent, pid = t->living[i].pid;
 		/* asked first: exec only ever gives it memory of its own */
 		if (!parent || !ww_proc_shares_memory(parent, pid))
 			bytes += ww_proc_memory_bytes(pid, count_shared);
@@ -277,7 +274,7 @@ static enum ww_rc look(struct waiting *w, struct ww_err *err)
 		return WW_OK;
 	w->look_ns = now + WATCH_MS * 1000000ull;
 	walk(0, c->pid, &t);
-	if (t.processes > MAX_PROCESSES || t.n > MAX_PROCESSES)
+	if (t.processes > MAX_PROCESSES)
 		set_end(w->res, WW_RUN_REFUSED, "the solution started more than %d processes", MAX_PROCESSES);
 	else if (t.threads > MAX_THREADS)
 		set_end(w->res, WW_RUN_REFUSED, "the solution started more than %d threads", MAX_THREADS);
