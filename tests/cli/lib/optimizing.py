@@ -44,12 +44,12 @@ def command(task, out, *more):
     """Times are kept short: what is tested here is not how narrow their intervals get.  One thread: beside each other,
     the threads of two commands would spin while they wait for their like."""
     argv = [WW, "optimize", task, "--target", "cpu", "--threads", "1", "--baselines", "eager", "--formats", "none",
-            "--max-time-seconds", "0.2", "--max-seconds", "120", *more]
+            "--max-time-seconds", "0.2", "--max-seconds", "240", *more]
     return argv + (["-o", out] if out else [])
 
 
 def run(argv, **kw):
-    p = subprocess.run(argv, capture_output=True, text=True, timeout=250, **kw)
+    p = subprocess.run(argv, capture_output=True, text=True, timeout=300, **kw)
     return p.returncode, p.stdout, without_steps(p.stderr)
 
 
