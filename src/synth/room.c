@@ -110,22 +110,16 @@ void ww_room_known(struct ww_synth_place *p, double peak)
 	p->idle = p->idle < peak ? p->idle : peak;
 }
 
-void ww_room_rest(struct ww_synth_place *p)
+static void leave(struct ww_synth_place *p, double keeps)
 {
 	struct ww_synth_room *r = p->room;
+	int alone = p->bytes < 0;
 	WW_LOCKED(&r->lock);
 	r->running--;
-	if (p->bytes < 0)
-		r->alone = 0;
-	changed(r, p->bytes < 0 ? 0 : p->idle - p->bytes);
+	r->alone = alone ? 0 : r->alone;
+	changed(r, alone ? 0 : keeps - p->bytes);
 }
 
-void ww_room_give(struct ww_synth_place *p)
-{
-	struct ww_synth_room *r = p->room;
-	WW_LOCKED(&r->lock);
-	r->running--;
-	if (p->bytes < 0)
-		r->alone = 0;
-	changed(r, p->bytes < 0 ? 0 : -p->bytes);
-}
+void ww_room_rest(struct ww_synth_place *p) { leave(p, p->idle); }
+
+void ww_room_give(struct ww_synth_place *p) { leave(p, 0); }
