@@ -226,7 +226,10 @@ class Worker:
         return self.loaded().origin(), []
 
     def wipe(self, q, fds):
-        self.loaded().wipe(bool(q["poison"]), bool(q["flush"]))
+        return {"shares": self.loaded().wipe(bool(q["poison"]), bool(q["flush"]))}, []
+
+    def publish(self, q, fds):
+        self.loaded().publish()
         return {}, []
 
     def keep(self, q, fds):
@@ -271,7 +274,7 @@ RESERVED_BYTES = 1 << 30  # as src/task/confined.c
 WITHOUT_HELLO = ("check", "crawl", "set_open", "set_rows", "set_write", "outliner", "outline")
 REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "share",
             "examine", "baseline", "compile_ahead", "time", "arm", "profile", "free", "origin", "wipe", "keep", "same",
-            "trace", "beside", "beside_arm", "beside_drop")
+            "publish", "trace", "beside", "beside_arm", "beside_drop")
 
 
 def answer(worker, q, fds):

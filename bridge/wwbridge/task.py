@@ -14,7 +14,6 @@ Refusals (kind "task", one line): what cannot be judged by comparing outputs is 
 """
 
 import hashlib
-import itertools
 import linecache
 import math
 import os
@@ -31,14 +30,15 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from . import NoCollection, Refuse, one_line, source
 from .baseline import Clock
-from .buffers import ImportedMemory, Shared, row, wanted
+from .buffers import Shared, row, wanted
 from .cached_graph import table_of
 from .facts import settings
 from .local import Local
 from .pool import Pool
 from .redraw import CONTAINERS, State, tensors_of
 from .reference import References, degenerate
-from .tensors import DTYPES, apart, copy_all, out_of_memory, same_bits, span, span_bytes, sub_seed
+from .returned import Returned
+from .tensors import DTYPES, apart, copy_all, out_of_memory, same_bits, span, sub_seed
 from .ties import Cost
 from .trace import Trace
 
@@ -137,8 +137,8 @@ class Task:
         self.device = target.device
         self.id = content or hashlib.sha256(text.encode()).hexdigest()
         self.filename = f"<{name}>"
-        self._graph = self._shared = self._clock = self._references = self._draw_key = self._kept = self._found = None
-        self._borrowed = []
+        self._graph = self._shared = self._clock = self._references = self._draw_key = None
+        self._returned, self._shares = None, False  # what a candidate's last call returned; wipe()
         self._pool = Pool(target, target.pool_bytes)
         self.out_meta, self.out_apart = [], []
         self.local.enter()
@@ -600,7 +600,7 @@ class Task:
         reference = self.reference()
         if if_finite and not reference["finite"]:
             return {"reference": reference, "pass": True, "rule": rule, "outputs": [], "near_ties": Cost().answer()}
-        outputs = self._shared.outputs if self._kept is None else self._kept
+        outputs = self._returned.copies if self._returned else self._shared.outputs
         return {"reference": reference, **self._references.compare(outputs, rule, Cost(**(near_ties or {})))}
 
     # ---- Candidates in a PyTorch form, which run in processes of their own
@@ -610,62 +610,45 @@ class Task:
         return {"model_seed": sub_seed(self.seed, "model"), "on_host": sorted(self._host_made)}
 
     def wipe(self, poison, flush):
+        """Returns whether an output of a candidate turned out to be an argument's memory since this was last asked."""
         self._forget_outputs()
         if poison and self._shared is not None:
             self._shared.poison()
         if flush and self.target.kind == "cuda":
             self.clock().flush()
         self.target.sync()
+        shares, self._shares = self._shares, False
+        return shares
+
+    def publish(self):
+        """Write the present draw into the shared buffers again: a candidate may have changed what it was given."""
+        with torch.no_grad():
+            self._shared.publish(True)
+        self.target.sync()
 
     def keep(self, lent, fds):
-        """Copy the outputs as they are now; compare() and same() use the copies until they are wiped. `lent`: for each
-        output None if it lies in the shared buffer, or its place in pieces of another process's device memory.  Returns
-        False if such a piece cannot be mapped."""
+        """Copy the outputs as they are now; compare() and same() use the copies until they are wiped.  `lent`: see
+        Returned.  Returns False if such a piece cannot be mapped."""
         if self._shared is None or len(lent) not in (0, len(self._shared.outputs)):
             raise Refuse("request", "keep needs buffers, and places for all outputs or none")
         self._forget_outputs()
-        fds = iter(fds)
         try:
-            outputs = self._shared.outputs
-            self._found = [self._borrow(t, where, fds) for t, where in zip(outputs, lent)] if lent else outputs
+            self._returned = Returned(self._shared, self.out_apart, lent, fds, self.device)
         except (Refuse, RuntimeError, ValueError) as e:
             print(f"the outputs cannot be had: {one_line(e)}", flush=True)
-            self._forget_outputs()
             return False
-        self._kept = self._copies()
         return True
 
-    def _borrow(self, t, where, fds):
-        if where is None:
-            return t
-        own = list(itertools.islice(fds, len(where["pieces"])))
-        if len(own) != len(where["pieces"]):
-            raise ValueError("a piece has no descriptor")
-        m = ImportedMemory(own, where["pieces"], self.device, False)
-        self._borrowed.append(m)
-        nbytes = span_bytes(t.shape, where["strides"], t.itemsize)
-        if where["offset"] + nbytes > m.nbytes:
-            raise ValueError("beyond its pieces")
-        return m.bytes[where["offset"] : where["offset"] + nbytes].view(t.dtype).as_strided(t.shape, where["strides"])
-
-    def _copies(self):
-        with torch.no_grad():
-            copies = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(f)
-                      for t, f in zip(self._shared.outputs, self._found)]
-        self.target.sync()
-        return copies
-
     def _forget_outputs(self):
-        self._kept = self._found = None
-        borrowed, self._borrowed = self._borrowed, []
-        for m in borrowed:
-            m.close()
+        returned, self._returned = self._returned, None
+        if returned and returned.forget():
+            self._shares = True
+            self.publish()
 
     def same(self):
-        if self._kept is None:
+        if self._returned is None:
             raise Refuse("request", "same needs outputs that keep has copied")
-        return all(torch.equal(span(a).view(torch.uint8), span(b).view(torch.uint8))
-                   for a, b in zip(self._kept, self._copies()))
+        return self._returned.same()
 
     def trace(self):
         """The shortest time of each operator over several runs: other processes and waiting threads only add time."""

@@ -148,8 +148,8 @@ class Solution:
     def _adopt(self, rows):
         mutated, drawn = ({r["name"] for r in rows if r.get(what)} for what in ("mutated", "drawn"))
         buffers, plain, _ = tensors_of(self.model)
-        # cpu: the judge writes over what a call has returned.  cuda: a CUDA graph's outputs are made outside of it.
-        kept = [*buffers.values(), *plain.values()] if self.ground.device.type == "cpu" else []
+        # The judge writes over what a call has returned.  cuda: an attribute may be what a CUDA graph writes each time.
+        kept = [*buffers.values(), *(plain.values() if self.ground.device.type == "cpu" else ())]
         shared = self.ground.shared.params
         plain = {n: t for n, t in plain.items() if any(n == k or alike(t, shared[k]) and torch.equal(t, shared[k])
                                                        for k in drawn)}

@@ -712,11 +712,24 @@ enum ww_rc ww_ref_trace(struct ww_ref *r, json_t **out, struct ww_err *err)
 	return ask_object(r, json_pack("{s:s}", "request", "trace"), out, err);
 }
 
-enum ww_rc ww_ref_wipe(struct ww_ref *r, int poison, int flush, struct ww_err *err)
+enum ww_rc ww_ref_wipe(struct ww_ref *r, int poison, int flush, int *shares, struct ww_err *err)
 {
 	json_t *b;
+	int found = 0;
 	enum ww_rc rc = ask(
 		r, json_pack("{s:s, s:b, s:b}", "request", "wipe", "poison", poison, "flush", flush), request_s(r), &b, err);
+	if (rc != WW_OK)
+		return rc;
+	rc = ww_json_get_bool(b, "shares", what, &found, err);
+	if (shares)
+		*shares = found;
+	return ww_ref_finish(r, b, rc, err);
+}
+
+enum ww_rc ww_ref_publish(struct ww_ref *r, struct ww_err *err)
+{
+	json_t *b;
+	enum ww_rc rc = ask(r, json_pack("{s:s}", "request", "publish"), request_s(r), &b, err);
 	return rc == WW_OK ? ww_ref_finish(r, b, WW_OK, err) : rc;
 }
 

@@ -67,10 +67,12 @@ enum ww_rc ww_form_base_call(struct ww_judge_task *t, enum ww_baseline b, double
 	enum ww_rc rc = WW_OK;
 
 	ww_candidate_answer_init(&a);
+	if (t->judge->opts.target == WW_TARGET_CUDA) /* the driver lets an importer map them writable */
+		WW_TRY(ww_ref_publish(t->ref, err));
 	if (t->judge->flush)
 		ww_session_flush(t);
 	else
-		WW_TRY(ww_ref_wipe(t->ref, 0, 1, err));
+		WW_TRY(ww_ref_wipe(t->ref, 0, 1, NULL, err));
 	WW_TRY(ww_candidate_call(t->form_base[b], CALL_LIMIT_S, &a, &res, err));
 	t->base_waited_us = res.waited_us;
 	ww_seen_add(&t->form_base_seen[b], ww_candidate_seen(t->form_base[b]));

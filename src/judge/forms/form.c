@@ -459,11 +459,19 @@ static void poison_last(struct form *f)
 static enum ww_rc form_prepare(void *self, unsigned flags, struct ww_run_result *res, struct ww_err *err)
 {
 	struct form *f = self;
+	int shares;
 	memset(res, 0, sizeof(*res));
 	f->flush = on_cuda(f->s->t) && (flags & WW_RUN_FLUSH);
 	if (!on_cuda(f->s->t) && (flags & WW_RUN_POISON))
 		poison_last(f);
-	return ww_ref_wipe(f->s->t->ref, (flags & WW_RUN_POISON) != 0, 0, err);
+	WW_CHECK(ww_ref_wipe(f->s->t->ref, (flags & WW_RUN_POISON) != 0, 0, &shares, err));
+	if (shares && f->answer.n_places) { /* what an earlier candidate returned is not this one's */
+		res->kind = WW_RUN_REFUSED;
+		snprintf(res->text, sizeof(res->text),
+			"an output lies in the memory of an input or a parameter; return memory of "
+			"PyTorch's");
+	}
+	return WW_OK;
 }
 
 static enum ww_rc take_lent(struct form *f, int *taken, struct ww_err *err)
@@ -521,7 +529,7 @@ static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res,
 	struct form *f = self;
 	memset(res, 0, sizeof(*res));
 	if (f->flush)
-		WW_CHECK(ww_ref_wipe(f->s->t->ref, 0, 1, err));
+		WW_CHECK(ww_ref_wipe(f->s->t->ref, 0, 1, NULL, err));
 	f->flush = 0;
 	WW_CHECK(ww_candidate_call(f->c, limit_s, &f->answer, res, err));
 	ww_seen_note(&f->all, ww_candidate_seen(f->c));

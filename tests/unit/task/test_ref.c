@@ -314,7 +314,7 @@ static void a_task_from_end_to_end(void **state)
 	assert_false(same);
 	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &no_ties, &c, e));
 	assert_true(c.pass);
-	OK(ww_ref_wipe(shared, 1, 1, e));
+	OK(ww_ref_wipe(shared, 1, 1, NULL, e));
 	for (int i = 0; i < 128; i++)
 		assert_int_equal(((unsigned char *)y)[i], 0xff);
 	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &no_ties, &c, e));
