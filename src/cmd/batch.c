@@ -5,7 +5,7 @@
  * first to the results file, synced, then to standard output.
  *
  * A job of the same content as one before it is not judged again: its result repeats the verdict and names the other
- * (`same_as`).  REMEMBERED verdicts are kept for that, the newest.
+ * (`same_as`).  The newest verdicts are kept for that (kept.h).
  *
  * Ctrl-C: judgements under way are abandoned and not written, and the exit code is 3; with a results file the same
  * command resumes. */
@@ -13,6 +13,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/kept.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/time.h"
@@ -29,7 +30,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_LINE_BYTES = 8 << 20, MAX_RESULT_BYTES = 16 << 20, PROGRESS_S = 30, MAX_ARENAS = 2, REMEMBERED = 2048 };
+enum { MAX_LINE_BYTES = 8 << 20, MAX_RESULT_BYTES = 16 << 20, PROGRESS_S = 30, MAX_ARENAS = 2 };
 
 /* A job that the batch has, or that waits for another of the same content. */
 struct entry {
@@ -39,13 +40,6 @@ struct entry {
 	int again;          /* to be judged by itself */
 	struct entry *same; /* the next that waits for this one */
 	struct entry *next; /* under way */
-};
-
-/* The verdict of a content that has been judged. */
-struct judged {
-	char key[65];
-	json_t *id, *verdict;
-	int correct;
 };
 
 struct run {
@@ -59,8 +53,7 @@ struct run {
 	int64_t skipped, skipped_wrong, correct, wrong, unusable, failed, interrupted;
 	struct ww_err broken; /* a result could not be written: the batch ends */
 	struct entry *under_way;
-	struct judged judged[REMEMBERED];
-	int n_judged;
+	struct ww_kept judged; /* {"id", "verdict", "correct"} by the job's content */
 };
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
@@ -144,39 +137,22 @@ static void entry_free(struct entry *e)
 
 /* ---- The same content -------------------------------------------------------------------------------------------- */
 
-static const struct judged *find_judged(const struct run *r, const char *key)
-{
-	for (int i = 0; i < REMEMBERED && i < r->n_judged; i++)
-		if (!strcmp(r->judged[i].key, key))
-			return &r->judged[i];
-	return NULL;
-}
-
 static void remember(struct run *r, const struct entry *e, json_t *verdict)
 {
-	struct judged *to = &r->judged[r->n_judged++ % REMEMBERED];
-	json_decref(to->id);
-	json_decref(to->verdict);
-	*to = (struct judged){
-		.id = json_incref(e->id), .verdict = json_incref(verdict), .correct = e->job.verdict.correct
-	};
-	memcpy(to->key, e->key, sizeof(to->key));
-}
-
-static void forget_all(struct run *r)
-{
-	for (int i = 0; i < REMEMBERED && i < r->n_judged; i++) {
-		json_decref(r->judged[i].id);
-		json_decref(r->judged[i].verdict);
-	}
+	json_t *o = json_pack("{s:O, s:O, s:b}", "id", e->id, "verdict", verdict, "correct", e->job.verdict.correct);
+	if (o)
+		ww_kept_put(&r->judged, e->key, o);
+	json_decref(o);
 }
 
 /* 1: the job repeats the result of another of the same content, or waits for it.  The lock is held. */
 static int left_to_another(struct run *r, struct entry *e)
 {
-	const struct judged *j = e->again ? NULL : find_judged(r, e->key);
+	json_t *j = e->again ? NULL : ww_kept_get(&r->judged, e->key);
 	if (j) {
-		emit_verdict(r, e, j->verdict, j->correct, j->id);
+		emit_verdict(
+			r, e, json_object_get(j, "verdict"), json_is_true(json_object_get(j, "correct")), json_object_get(j, "id"));
+		json_decref(j);
 		entry_free(e);
 		return 1;
 	}
@@ -366,6 +342,7 @@ int ww_cmd_batch_run(const struct ww_cmd_batch *o)
 	memcpy(bo.devices, o->devices, sizeof(bo.devices));
 	/* With a malloc arena per thread, each grows to the largest job that it has seen. */
 	mallopt(M_ARENA_MAX, MAX_ARENAS);
+	ww_kept_open(&r.judged);
 	r.shown_ns = r.start_ns;
 	r.progress = ww_progress_new(stderr);
 	WW_TRY(open_jobs(o->jobs, &fd, &err));
@@ -382,7 +359,7 @@ out:
 	ww_batch_close(r.batch);
 	ww_progress_free(r.progress);
 	ww_results_close(r.results);
-	forget_all(&r);
+	ww_kept_close(&r.judged);
 	if (fd >= 0)
 		close(fd);
 	if (rc == WW_OK && r.broken.rc != WW_OK) {
