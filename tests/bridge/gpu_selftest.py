@@ -132,6 +132,7 @@ def _whole_task(torch, c, name, source, expect_graph):
 
     draw(11)
     first = [t.clone() for t in inputs]
+    torch.cuda.synchronize()  # the worker writes them anew, and does not wait for this process
     draw(12)
     check(f"{name}: another seed, other inputs", any(not torch.equal(a, b) for a, b in zip(first, inputs)))
     draw(11)
