@@ -24,7 +24,7 @@ struct values {
 	struct ww_judging judging;
 	const char *baseline, *batch, *output;
 	int64_t repeat, parallel, open_tasks;
-	double max_run_s, max_compile_s, max_repeat_s;
+	double max_run_s, max_repeat_s;
 	int show_plan, verify_only, sanitize, call, json;
 };
 
@@ -34,8 +34,6 @@ static const struct ww_opt opts[] = { WW_OPTS_WHERE(struct values, judging), WW_
 		"time against this solution too, in turns; with --baselines \"\" against it alone" },
 	{ "max-run-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_run_s), "S", "0", 0, 3600,
 		"limit of one run of the solution; 0: ten times eager and a second" },
-	{ "max-compile-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_compile_s), "S", "60", 0.1, 3600,
-		"limit of compiling the device code" },
 	{ "max-repeat-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_repeat_s), "S", "2", 0.01, 3600,
 		"time limit for repeating one draw (44 times); more time catches rarer races of a slow solution" },
 	{ "repeat", 0, WW_OPT_INT, offsetof(struct values, repeat), "N", "1", 1, 100000,
@@ -143,7 +141,6 @@ static enum ww_rc judge_opts(const struct values *v, struct ww_judge_opts *o, st
 {
 	enum ww_rc rc = ww_judging_opts(&v->judging, o, err);
 	o->max_run_s = v->max_run_s;
-	o->max_compile_s = v->max_compile_s;
 	o->max_repeat_s = v->max_repeat_s;
 	o->sanitize = v->sanitize;
 	return rc;

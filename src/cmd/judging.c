@@ -82,6 +82,7 @@ enum ww_rc ww_judging_opts(const struct ww_judging *v, struct ww_judge_opts *out
 		.threads = (int)v->threads,
 		.rule = v->rule && !strcmp(v->rule, "paper") ? WW_RULE_PAPER : WW_RULE_STRICT,
 		.max_time_s = v->max_time_s,
+		.max_compile_s = v->max_compile_s,
 		.interrupted = &ww_cmd_interrupted,
 		.caller = &ww_export_caller };
 	return v->baselines ? ww_judging_baselines(v->baselines, &out->baselines, err) : WW_OK;

@@ -8,7 +8,7 @@
 struct ww_judging {
 	const char *target, *rule, *baselines, *decide, *devices;
 	int64_t device, threads;
-	double max_time_s;
+	double max_time_s, max_compile_s;
 };
 
 /* Where: --target, --device, --threads. */
@@ -24,14 +24,16 @@ struct ww_judging {
 #define WW_OPT_DEVICES(type, judging) \
 	{ "devices", 0, WW_OPT_STR, offsetof(type, judging.devices), "all|0,2", "", 0, 0, \
 		"judge on several GPUs, from one queue; one that fails is taken out" }
-/* How: --rule, --baselines, --max-time-seconds. */
+/* How: --rule, --baselines, --max-time-seconds, --max-compile-seconds. */
 #define WW_OPTS_HOW(type, judging) \
 	{ "rule", 0, WW_OPT_CHOICE, offsetof(type, judging.rule), "strict|paper", "strict", 0, 0, \
 		"what counts as correct (docs/judge.md)" }, \
 	{ "baselines", 0, WW_OPT_STR, offsetof(type, judging.baselines), "LIST", "eager,compile", 0, 0, \
 		"time against these, separated by commas: eager, compile, autotune" }, \
 	{ "max-time-seconds", 0, WW_OPT_NUM, offsetof(type, judging.max_time_s), "S", "10", 0.1, 10, \
-		"time limit for timing one solution; less time gives wider intervals" }
+		"time limit for timing one solution; less time gives wider intervals" }, \
+	{ "max-compile-seconds", 0, WW_OPT_NUM, offsetof(type, judging.max_compile_s), "S", "60", 0.1, 3600, \
+		"processor time for compiling the device code" }
 
 /* What is timed for: --decide. */
 #define WW_OPT_DECIDE(type, judging) \

@@ -367,11 +367,23 @@ static int lower(int what, int64_t value)
 	return setrlimit(what, &want);
 }
 
+/* A second between the signal that can be told from others and the one that cannot be caught. */
+static int lower_cpu(int64_t s)
+{
+	struct rlimit r;
+	if (!s)
+		return 0;
+	if (lower(RLIMIT_CPU, s + 1) < 0 || getrlimit(RLIMIT_CPU, &r) < 0)
+		return -1;
+	r.rlim_cur = (rlim_t)s < r.rlim_max ? (rlim_t)s : r.rlim_max;
+	return setrlimit(RLIMIT_CPU, &r);
+}
+
 enum ww_rc ww_sandbox_limit(const struct ww_sandbox_limits *l, struct ww_err *err)
 {
 	struct rlimit no_core = { 0, 0 };
 	int bad = setrlimit(RLIMIT_CORE, &no_core) < 0 || lower(RLIMIT_FSIZE, l->file_bytes) < 0 ||
-		lower(RLIMIT_CPU, l->cpu_s) < 0 || lower(RLIMIT_NOFILE, l->files) < 0 || lower(RLIMIT_NPROC, l->processes) < 0;
+		lower_cpu(l->cpu_s) < 0 || lower(RLIMIT_NOFILE, l->files) < 0 || lower(RLIMIT_NPROC, l->processes) < 0;
 #ifndef WW_SANITIZE /* AddressSanitizer reserves 20 TB */
 	bad = bad || lower(RLIMIT_AS, l->address_space_bytes) < 0 || lower(RLIMIT_DATA, l->data_bytes) < 0;
 #endif

@@ -60,9 +60,9 @@ struct ww_sandbox_limits { /* 0: left as it is */
 	int64_t address_space_bytes;
 	int64_t data_bytes; /* private writable memory of one process */
 	int64_t file_bytes; /* of any file it writes */
-	int64_t cpu_s;
-	int64_t files;     /* open descriptors */
-	int64_t processes; /* of this user in this user namespace (see ww_proc_opts.nobody) */
+	int64_t cpu_s;      /* of one process; SIGXCPU, a second later SIGKILL */
+	int64_t files;      /* open descriptors */
+	int64_t processes;  /* of this user in this user namespace (see ww_proc_opts.nobody) */
 };
 
 struct ww_sandbox_opts {

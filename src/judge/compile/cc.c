@@ -31,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -192,6 +193,18 @@ static int reads_other_files(struct ww_compile_job *j)
 	return !complete;
 }
 
+/* Of the limit: the kernel ends a process by another clock (ticks) than it bills it by. */
+static const double NEARLY = 0.9;
+
+/* Processor time of the compilers that have ended. */
+static double used_s(void)
+{
+	struct rusage u;
+	return getrusage(RUSAGE_CHILDREN, &u) < 0
+		? 0
+		: (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
 static enum ww_compile_result build(struct ww_compile_job *j, const char *const *variant)
 {
 	int status = 0;
@@ -206,6 +219,8 @@ static enum ww_compile_result build(struct ww_compile_job *j, const char *const 
 	ww_str_reset(&j->log);
 	ww_str_reset(&j->binary);
 	(void)read_into("log", &j->log);
+	if ((!WIFEXITED(status) || WEXITSTATUS(status)) && used_s() >= NEARLY * j->max_cpu_s)
+		return WW_COMPILE_TIMEOUT;
 	if (!WIFEXITED(status) || WEXITSTATUS(status) == 126 || WEXITSTATUS(status) == 127)
 		return WW_COMPILE_CRASHED;
 	if (WEXITSTATUS(status) != 0)

@@ -8,10 +8,15 @@
 #include "judge/compile/compile_wire.h"
 #include "judge/cache/answers.h"
 
+#include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* By the clock, in limits of processor time: compiling cannot wait for anything but processors and the disk. */
+static const double CLOCK = 5;
 
 struct ww_compiler {
 	struct ww_zygote *z;
@@ -32,7 +37,7 @@ const char *ww_compile_result_text(enum ww_compile_result r)
 
 enum ww_rc ww_compiler_open(struct ww_compiler **out, const struct ww_compiler_opts *opts, struct ww_err *err)
 {
-	char cc[16], memory[32];
+	char cc[16], memory[32], seconds[32];
 	struct ww_compiler *c;
 	*out = NULL;
 	WW_CHECK(WW_NEW(c, 1, err));
@@ -41,7 +46,8 @@ enum ww_rc ww_compiler_open(struct ww_compiler **out, const struct ww_compiler_o
 	c->o.max_memory_bytes = opts->max_memory_bytes > 0 ? opts->max_memory_bytes : 4ll << 30;
 	snprintf(cc, sizeof(cc), "%d", opts->cc);
 	snprintf(memory, sizeof(memory), "%lld", (long long)c->o.max_memory_bytes);
-	const char *args[] = { ww_target_name(opts->target), cc, memory, NULL };
+	snprintf(seconds, sizeof(seconds), "%.0f", ceil(c->o.max_s));
+	const char *args[] = { ww_target_name(opts->target), cc, memory, seconds, NULL };
 	struct ww_zygote_opts zo = { .worker = "compiler",
 		.args = args,
 		.interrupted = opts->interrupted,
@@ -237,14 +243,26 @@ static enum ww_compile_result take(const struct ww_compiler *c, const struct ans
 	return check_binary(c, out, log);
 }
 
+static enum ww_compile_result used_up(const struct ww_compiler *c, struct ww_str *log)
+{
+	ww_str_addf(log, "the compiler used more than %g s of processor time; --max-compile-seconds raises the limit\n",
+		ceil(c->o.max_s));
+	return WW_COMPILE_TIMEOUT;
+}
+
 static enum ww_compile_result judge_reply(const struct ww_compiler *c, const struct ww_str *reply,
 	const struct ww_job_end *end, const struct ww_str *names, int n, struct ww_compiled *out, struct ww_str *log)
 {
 	struct answer a;
 	if (end->how == WW_JOB_TIMEOUT) {
-		ww_str_addf(log, "the compiler ran longer than %g s\n", c->o.max_s);
+		ww_str_addf(log,
+			"the compiler had not ended after %g s, %g times its limit of processor time, on a busy machine; "
+			"--max-compile-seconds raises both\n",
+			CLOCK * c->o.max_s, CLOCK);
 		return WW_COMPILE_TIMEOUT;
 	}
+	if (end->how == WW_JOB_SIGNALED && end->code == SIGXCPU)
+		return used_up(c, log);
 	if (end->how == WW_JOB_SIGNALED) {
 		ww_str_addf(log, "the compiler crashed: signal %d (%s)\n", end->code, strsignal(end->code));
 		return WW_COMPILE_CRASHED;
@@ -253,7 +271,7 @@ static enum ww_compile_result judge_reply(const struct ww_compiler *c, const str
 		ww_str_addf(log, "the compiler ended without a result (code %d)\n", end->code);
 		return WW_COMPILE_CRASHED;
 	}
-	return take(c, &a, names, n, out, log);
+	return a.result == WW_COMPILE_TIMEOUT ? used_up(c, log) : take(c, &a, names, n, out, log);
 }
 
 /* Sources that would not compile to the same code tomorrow, or that the wire cannot carry. */
@@ -279,8 +297,8 @@ static enum ww_rc run(struct ww_compiler *c, const struct ww_zygote_part *parts,
 	struct ww_job_end end = { 0 };
 	int hit = 0;
 	for (int attempt = 0; attempt < 2; attempt++) {
-		WW_CHECK(
-			ww_answers_run(attempt ? &nothing : &c->cache, c->z, parts, n_parts, c->o.max_s, &reply, &end, &hit, err));
+		WW_CHECK(ww_answers_run(
+			attempt ? &nothing : &c->cache, c->z, parts, n_parts, CLOCK * c->o.max_s, &reply, &end, &hit, err));
 		*result = judge_reply(c, &reply, &end, names, n, out, log);
 		if (!hit || *result == WW_COMPILE_OK)
 			break;

@@ -46,7 +46,8 @@ struct ww_compiler;
 struct ww_compiler_opts {
 	enum ww_target target;
 	int cc;                          /* cuda: compute capability, 90 for 9.0 (compiled for sm_90a) */
-	double max_s;                    /* one compilation; 0: 60 s */
+	double max_s;                    /* processor time of one compilation, whole seconds; five times that by the clock;
+	                                  * 0: 60 s */
 	int64_t max_memory_bytes;        /* address space of one compiler process; 0: 4 GiB */
 	const volatile int *interrupted; /* ends the waiting for a compilation where it becomes nonzero; may be NULL */
 };

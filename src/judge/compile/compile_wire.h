@@ -23,6 +23,7 @@ struct ww_compile_job {
 	const char *macros, *names, *source;
 	size_t macros_bytes, names_bytes, source_bytes;
 	int n_kernels;
+	double max_cpu_s;                   /* of all processes of the job together */
 	struct ww_str symbols, log, binary; /* the answer */
 };
 

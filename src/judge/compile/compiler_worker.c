@@ -1,4 +1,8 @@
-/* compiler_worker.c - `warpwright __compiler DIR TARGET CC MEMORY`: the zygote whose jobs run one compilation each. */
+/* compiler_worker.c - `warpwright __compiler DIR TARGET CC MEMORY SECONDS`: the zygote whose jobs run one compilation
+ * each.
+ *
+ * A compiler that has used its processor time is ended by the kernel: NVRTC with its job, cc alone, and its job says so
+ * (cc.c). */
 #include "judge/compile/compile.h"
 
 #include "base/fs.h"
@@ -69,6 +73,7 @@ static int job(void *ctx, const unsigned char *request, size_t n, struct ww_job_
 	if (sizeof(h) + h.macros_bytes + h.names_bytes + h.source_bytes != n)
 		abort();
 	j.n_kernels = (int)h.n_kernels;
+	j.max_cpu_s = (double)w->limits.cpu_s;
 	j.macros = (const char *)request + sizeof(h), j.macros_bytes = h.macros_bytes;
 	j.names = j.macros + h.macros_bytes, j.names_bytes = h.names_bytes;
 	j.source = j.names + h.names_bytes, j.source_bytes = h.source_bytes;
@@ -86,13 +91,15 @@ static int job(void *ctx, const unsigned char *request, size_t n, struct ww_job_
 int ww_compiler_main(int argc, char **argv)
 {
 	static struct worker w;
-	if (argc < 4)
+	if (argc < 5)
 		return 2;
 	w.dir = argv[0];
 	w.is_cuda = !strcmp(argv[1], "cuda");
 	w.backend = w.is_cuda ? &ww_compile_nvrtc : &ww_compile_cc;
 	w.cc = atoi(argv[2]);
-	w.limits = (struct ww_sandbox_limits){ .address_space_bytes = atoll(argv[3]), .file_bytes = WW_COMPILE_MAX_BINARY };
+	w.limits = (struct ww_sandbox_limits){
+		.address_space_bytes = atoll(argv[3]), .file_bytes = WW_COMPILE_MAX_BINARY, .cpu_s = atoll(argv[4])
+	};
 	struct ww_zygote_worker z = { .warm = warm, .enter = enter, .job = job, .ctx = &w, .tmp = w.tmp };
 	return ww_zygote_serve(&z);
 }
