@@ -29,7 +29,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRACE_LIMIT_S = 30, ENOUGH = 40, WATCHED = 3, TRACED = 2 };
+enum { TRACE_LIMIT_S = 30, ENOUGH = 40, WATCHED = 3, TRACED = 3 };
 static const double EXPLAINED = 2, ANOTHER = 2, GLUE_US = 50, TRACING_US = 800;
 static const double LATER = 1.5, WATCHING_US = 500, EACH_US = 100, MOST_COUNTED = 50;
 
