@@ -10,6 +10,7 @@ This process imports PyTorch, starts no thread and no CUDA, and then forks (wwca
 It keeps capabilities over its own namespaces that the candidates lose.
 """
 
+import glob
 import os
 import sys
 
@@ -41,15 +42,31 @@ def start_pytorch(target):
     return None
 
 
+def torch_file():
+    import torch
+
+    return torch.__file__
+
+
 class Candidates:
     def __init__(self, target):
+        from wwcandidate import confine
+
         self.target, self.program = target, read_all(FILTER_FD)
+        self.users = confine.further_users()
+
+    def user(self, number):
+        """One of the users that it may hand out, 0 where there is none or PyTorch's files are root's alone."""
+        from wwcandidate import confine
+
+        paths = [sys.executable, __file__, torch_file(), *glob.glob("/dev/nvidia[0-9c]*")]
+        return self.users[0] + number % self.users[1] if self.users and confine.all_may_use(paths) else 0
 
     def become(self, q, sock):
         from wwcandidate import confine, holder
 
         sock = confine.keep_only(sock)
-        confine.enter(q.get("gpu"))
+        confine.enter(q.get("gpu"), q["tasks"], self.user(q["user"]))
         if self.target == "cuda" and not q.get("gpu"):
             os.nice(10)  # it builds while others are measured
         os.setsid()

@@ -6,12 +6,14 @@ The private root was made before Python started (src/judge/forms/launch.c); what
 too, as bytes.
 """
 
+import contextlib
 import ctypes
 import glob
 import os
 import re
 import resource
 import socket
+import stat
 import struct
 
 NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x40000000  # mount, uts, ipc, net
@@ -20,7 +22,8 @@ RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND = 1, 2, 4, 8, 32, 4096
 PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS = 24, 28, 38
 SECURE_ALL_LOCKED = 0x2F
 SYS_SECCOMP, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC = 317, 1, 1  # x86-64
-TMP_BYTES, FILE_BYTES, FILES, PROCESSES = 4 << 30, 2 << 30, 4096, 4096
+PR_SET_DUMPABLE, NEW_USER = 4, 0x10000000
+TMP_BYTES, FILE_BYTES, FILES = 4 << 30, 2 << 30, 4096
 
 
 # A filter written by hand: no process may leave the process group, since the judge stops the group
@@ -100,12 +103,57 @@ def mounts_below(directory):
     return [p for p in paths if p.startswith(directory + "/")]
 
 
-def private_tmp(size=TMP_BYTES, entries=0):
+def further_users():
+    """(first, number) of the users that this process may become (src/sandbox/proc.h), or None."""
+    with open("/proc/self/uid_map", encoding="ascii") as f:
+        rows = [[int(x) for x in line.split()] for line in f]
+    return next(((first, n) for first, _, n in rows if first), None)
+
+
+def all_may_use(paths):
+    """Whether another user than root may read the files, and what leads to them; of devices, write, too."""
+    for path in map(os.path.realpath, paths):
+        mode = os.stat(path).st_mode
+        if ~mode & (6 if stat.S_ISCHR(mode) else 4):
+            return False
+        while (path := os.path.dirname(path)) not in ("/", "/tmp"):  # /tmp will be its own
+            if not os.stat(path).st_mode & 1:
+                return False
+    return True
+
+
+def write(path, text):
+    with open(path, "w", encoding="ascii") as f:
+        f.write(text)
+
+
+def own_user(user):
+    """Root of a user namespace of its own, in which it is alone: the kernel counts processes by user and namespace.
+
+    Root outside has no limit, so where this process may become others (`user`: which; else 0) it becomes one; before
+    Linux 5.14 and under gVisor users are counted all over the machine, so each candidate becomes another."""
+    gid = os.getgid()
+    if user:
+        os.setresuid(user, user, user)
+    check(libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "dumpable")  # else /proc/self is root's
+    check(libc.unshare(NEW_USER), "unshare")
+    with contextlib.suppress(FileNotFoundError):  # gVisor has none
+        write("/proc/self/setgroups", "deny")
+    write("/proc/self/uid_map", f"0 {user} 1")
+    write("/proc/self/gid_map", f"0 {gid} 1")
+
+
+def counts_by_namespace():
+    """Whether the kernel counts a user's processes in each namespace by itself."""
+    return tuple(map(int, re.match(r"(\d+)\.(\d+)", os.uname().release).groups())) >= (5, 14)
+
+
+def private_tmp(size=TMP_BYTES, entries=0, user=0):
     """A /tmp of its own.  Mounts of the private root below /tmp (a checkout or an interpreter may lie there) are
     mounted in it again, read-only."""
     held = [(path, os.open(path, os.O_PATH)) for path in mounts_below("/tmp")]
     mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, f"mode=0700,size={size}"
-          + (f",nr_inodes={entries}" if entries else ""))
+          + (f",nr_inodes={entries}" if entries else "") + (f",uid={user}" if user else ""))
     for path, fd in held:
         source = f"/proc/self/fd/{fd}"
         os.makedirs(path if os.path.isdir(source) else os.path.dirname(path), exist_ok=True)
@@ -126,18 +174,23 @@ def own_proc():
             mount("", path, None, REMOUNT | BIND | RDONLY | NOSUID | NODEV | NOEXEC)
 
 
-def enter(gpu):
+def enter(gpu, tasks, user):
+    """tasks: the most processes and threads; user: as own_user() has it."""
+    os.umask(0o022)  # what leads to mounts below /tmp is that user's to pass
     own_proc()
-    private_tmp()
+    private_tmp(user=user)
     if not gpu:
         for device in glob.glob("/dev/nvidia*"):
             if not os.path.isdir(device):
                 mount("/dev/null", device, None, BIND)
+    own_user(user)
     os.chdir("/tmp")
     drop_capabilities()
-    for what, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, FILE_BYTES), (resource.RLIMIT_NOFILE, FILES),
-                        (resource.RLIMIT_NPROC, PROCESSES)):
+    for what, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, FILE_BYTES), (resource.RLIMIT_NOFILE, FILES)):
         limit(what, value)
+    # Behind own_user(): a namespace's maker passes its own limit on to all that it makes.
+    if user or counts_by_namespace():
+        limit(resource.RLIMIT_NPROC, tasks)
 
 
 def enter_as_worker(q):

@@ -99,10 +99,10 @@ const char *ww_cgroup_base(void)
 	return *base ? base : NULL;
 }
 
-char *ww_cgroup_new(uint64_t memory_bytes, int *procs)
+char *ww_cgroup_new(uint64_t memory_bytes, int max_tasks, int *procs)
 {
 	static atomic_uint number;
-	char dir[PATH_MAX], path[PATH_MAX], limit[32];
+	char dir[PATH_MAX], path[PATH_MAX], limit[32], tasks[32];
 	*procs = -1;
 	if (!memory_bytes || !ww_cgroup_base() ||
 		(size_t)snprintf(dir, sizeof(dir), "%s/warpwright-%d-%u", base, (int)getpid(), ++number) >= sizeof(dir) - 16 ||
@@ -111,7 +111,10 @@ char *ww_cgroup_new(uint64_t memory_bytes, int *procs)
 	char *copy = strdup(dir);
 	snprintf(limit, sizeof(limit), "%llu", (unsigned long long)memory_bytes);
 	snprintf(path, sizeof(path), "%.*s/cgroup.procs", PATH_MAX - 16, dir);
+	snprintf(tasks, sizeof(tasks), "%d", max_tasks);
 	(void)write_in(dir, "memory.swap.max", "0"); /* not there without swap accounting */
+	if (max_tasks)
+		(void)write_in(dir, "pids.max", tasks); /* not there without that controller */
 	if (!copy || !write_in(dir, "memory.max", limit) || (*procs = open(path, O_WRONLY | O_CLOEXEC)) < 0) {
 		(void)rmdir(dir);
 		free(copy);

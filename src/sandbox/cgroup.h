@@ -1,4 +1,4 @@
-/* cgroup.h - a memory limit that the kernel enforces, for a process and all that it starts (cgroup v2).
+/* cgroup.h - limits of memory and tasks that the kernel enforces, for a process and all that it starts (cgroup v2).
  *
  * Groups are made in our own cgroup or in its parent.  We must be able to write there, and it must hand down the memory
  * controller: that is so for root, and where systemd has delegated the cgroup.  Elsewhere no group is made and the
@@ -16,7 +16,8 @@ const char *ww_cgroup_base(void);
 int ww_cgroup_find(const char *mounts, const char *groups, char *out);
 
 /* A new group's directory (malloc'ed; NULL where none can be made), and in *procs a descriptor: a process that writes
- * "0" to it joins the group, with all that it starts from then on. */
-char *ww_cgroup_new(uint64_t memory_bytes, int *procs);
+ * "0" to it joins the group, with all that it starts from then on.  max_tasks: processes and threads, 0 for no limit;
+ * it holds where the controller of pids is handed down, too. */
+char *ww_cgroup_new(uint64_t memory_bytes, int max_tasks, int *procs);
 /* Kill what is left in it and remove it. */
 void ww_cgroup_end(char **dir);

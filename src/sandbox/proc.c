@@ -51,7 +51,8 @@ struct launch {
 	int sock, err_w, report; /* the child's ends */
 	int program;             /* of the program, where user 65534 may not be able to open its path; else -1 */
 	int group;               /* descriptor that takes it into its cgroup; else -1 */
-	int mapped[2];           /* a pipe: the parent has written the user maps of user 65534; else -1 */
+	int mapped[2];           /* a pipe: the parent has written the user maps; else -1 */
+	int users;               /* it maps further users */
 	unsigned uid, gid;
 	const struct ww_proc_opts *o;
 };
@@ -140,22 +141,33 @@ static void reset_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Wait for the user maps, then become root inside them. */
-static int become_nobody(struct launch *l)
+/* Wait for the user maps that the parent writes. */
+static int is_mapped(struct launch *l)
 {
 	char byte;
 	close(l->mapped[1]);
-	return read(l->mapped[0], &byte, 1) == 1 && syscall(SYS_setgroups, 0, NULL) == 0 &&
-			syscall(SYS_setresgid, 0, 0, 0) == 0 && syscall(SYS_setresuid, 0, 0, 0) == 0
+	return read(l->mapped[0], &byte, 1) == 1;
+}
+
+/* Become root inside the maps. */
+static int become_nobody(struct launch *l)
+{
+	return is_mapped(l) && syscall(SYS_setgroups, 0, NULL) == 0 && syscall(SYS_setresgid, 0, 0, 0) == 0 &&
+			syscall(SYS_setresuid, 0, 0, 0) == 0
 		? 0
 		: -1;
+}
+
+static int become_root(struct launch *l, int namespaces)
+{
+	return (l->users && is_mapped(l)) || !namespaces ? 0 : ww_sandbox_map_ids(l->uid, l->gid);
 }
 
 static void child(struct launch *l, int namespaces)
 {
 	if (l->group >= 0)
 		(void)!write(l->group, "0", 1);
-	if (l->program >= 0 ? become_nobody(l) < 0 : namespaces && ww_sandbox_map_ids(l->uid, l->gid) < 0)
+	if ((l->program >= 0 ? become_nobody(l) : become_root(l, namespaces)) < 0)
 		goto fail;
 	setsid();
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -186,16 +198,39 @@ static struct {
 	pid_t pid;
 } nursery = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
-static int write_map(pid_t pid, const char *name)
+/* Outside of a namespace: further users of ours, and the shell's.  The range is a container's, too. */
+enum { FIRST_USER = 61440, USERS = 4094, NOBODY = 65534 };
+
+/* 1 where `n` users from `first` on exist here, and root may give them away. */
+static int may_map(unsigned first, unsigned n)
 {
-	static const char map[] = "0 65534 1";
+	unsigned from, to, count;
+	int found = 0;
+	FILE *f = geteuid() == 0 ? fopen("/proc/self/uid_map", "re") : NULL;
+	while (f && !found && fscanf(f, "%u %u %u", &from, &to, &count) == 3)
+		found = from <= first && first - from <= count && n <= count - (first - from);
+	if (f)
+		fclose(f);
+	return found;
+}
+
+static int write_map(pid_t pid, const char *name, const char *map)
+{
 	char path[64];
 	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? write(fd, map, sizeof(map) - 1) : -1;
+	ssize_t n = fd >= 0 ? write(fd, map, strlen(map)) : -1;
 	if (fd >= 0)
 		close(fd);
 	return n < 0 ? -1 : 0;
+}
+
+static int map_users(const struct launch *l, pid_t pid)
+{
+	char users[64], groups[32];
+	snprintf(users, sizeof(users), l->users ? "0 0 1\n1 %d %d\n" : "0 %d 1\n", l->users ? FIRST_USER : NOBODY, USERS);
+	snprintf(groups, sizeof(groups), "0 %u 1\n", l->users ? l->gid : NOBODY);
+	return write_map(pid, "uid_map", users) == 0 && write_map(pid, "gid_map", groups) == 0;
 }
 
 static pid_t clone_worker(struct launch *l, int namespaces)
@@ -203,12 +238,11 @@ static pid_t clone_worker(struct launch *l, int namespaces)
 	pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD | (namespaces ? WW_SANDBOX_CLONE_FLAGS : 0), 0, 0, 0, 0);
 	if (pid == 0)
 		child(l, namespaces);
-	/* Without that byte the child reads end of file (it holds no write end) and reports the failure. */
-	if (pid > 0 && l->program >= 0 && write_map(pid, "uid_map") == 0 && write_map(pid, "gid_map") == 0 &&
-		write(l->mapped[1], "", 1) < 0)
+	/* Without that byte the child reads end of file (it holds no write end): nobody reports the failure, others map
+	 * themselves. */
+	if (pid > 0 && l->mapped[1] >= 0 && map_users(l, pid) && write(l->mapped[1], "", 1) < 0)
 		kill(pid, SIGKILL);
-	if (l->program >= 0)
-		ww_fd_close(&l->mapped[1]);
+	ww_fd_close(&l->mapped[1]);
 	return pid;
 }
 
@@ -297,18 +331,18 @@ enum ww_rc ww_proc_spawn(struct ww_proc *p, const struct ww_proc_opts *o, struct
 	WW_CHECK(WW_NEW(l, 1, err));
 	l->o = o;
 	l->program = l->mapped[0] = l->mapped[1] = -1;
-	p->cgroup = ww_cgroup_new(o->memory_bytes, &l->group);
+	p->cgroup = ww_cgroup_new(o->memory_bytes, o->max_tasks, &l->group);
 	WW_BUG(o->n_extra_fds > WW_PROC_MAX_EXTRA_FDS);
 	WW_TRY(fill_argv(l, err));
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 || pipe2(report, O_CLOEXEC) < 0 ||
 		(o->err_mode == WW_STDERR_PIPE && pipe2(errs, O_CLOEXEC) < 0))
 		WW_TRY(ww_err_errno(err, WW_ERR_SYSTEM, "cannot make a channel for %s", l->path));
 	p->namespaces = o->namespaces && ww_sandbox_probe() == WW_SANDBOX_NAMESPACES;
-	if (o->nobody && p->namespaces && geteuid() == 0) {
-		l->program = open(l->path, O_PATH | O_CLOEXEC);
-		if (l->program < 0 || pipe2(l->mapped, O_CLOEXEC) < 0)
-			WW_TRY(ww_err_errno(err, WW_ERR_SYSTEM, "cannot start %s", l->path));
-	}
+	l->users = o->users && p->namespaces && may_map(FIRST_USER, USERS);
+	int nobody = o->nobody && p->namespaces && may_map(NOBODY, 1);
+	if ((nobody && (l->program = open(l->path, O_PATH | O_CLOEXEC)) < 0) ||
+		((nobody || l->users) && pipe2(l->mapped, O_CLOEXEC) < 0))
+		WW_TRY(ww_err_errno(err, WW_ERR_SYSTEM, "cannot start %s", l->path));
 	l->sock = pair[1], l->err_w = errs[1], l->report = report[1];
 	l->uid = geteuid(), l->gid = getegid();
 	p->pid = start(l, p->namespaces);
@@ -434,6 +468,12 @@ void ww_proc_status_text(int status, struct ww_str *out)
 
 /* ---- Watching ---------------------------------------------------------------------------------------------------- */
 
+char ww_proc_state(const char *stat)
+{
+	const char *p = strrchr(stat, ')');
+	return p && p[1] ? p[2] : 'X';
+}
+
 static uint64_t field_kib(const char *status, const char *name)
 {
 	const char *at = strstr(status, name);
@@ -474,55 +514,95 @@ uint64_t ww_proc_memory_bytes(pid_t pid, int shared)
 	return bytes + (whole > mapped ? whole - mapped : 0);
 }
 
-enum { TREE_DEPTH_MAX = 128 }; /* more than a sandbox with a limit on processes can be deep */
-
 int ww_proc_shares_memory(pid_t parent, pid_t child) { return syscall(SYS_kcmp, parent, child, KCMP_VM, 0, 0) == 0; }
 
+/* ---- Trees ------------------------------------------------------------------------------------------------------- */
+
+enum { CHILDREN_BYTES = 1 << 17 }; /* a list of WW_PROC_TREE_MAX */
+
 struct found {
-	int n;
+	int n, living, tasks;
 	struct {
 		pid_t parent, pid; /* parent: 0 of the first */
-	} all[WW_PROC_TREE_MAX];
+		int lives;
+	} all[WW_PROC_TREE_MAX + 1];
+	char kids[CHILDREN_BYTES];
 };
 
-/* Children of every thread of pid, as the kernel lists them. */
-static void walk_tree(pid_t parent, pid_t pid, int depth, struct found *t)
+static int is_full(const struct found *f) { return f->n > WW_PROC_TREE_MAX || f->tasks > WW_PROC_TREE_MAX; }
+
+static void add_process(struct found *f, pid_t parent, pid_t pid)
+{
+	if (f->n > WW_PROC_TREE_MAX)
+		return;
+	f->all[f->n].parent = parent;
+	f->all[f->n++].pid = pid;
+}
+
+static int thread_lives(int tasks, const char *thread)
+{
+	char path[64], text[1024];
+	snprintf(path, sizeof(path), "%.20s/stat", thread);
+	return ww_fs_peek(tasks, path, text, sizeof(text)) && !strchr("ZX", ww_proc_state(text));
+}
+
+/* Those that a thread has started, as the kernel lists them; dead ones that nobody has reaped among them. */
+static void add_children(struct found *f, pid_t pid, int tasks, const char *thread)
 {
 	char path[64];
-	if (t->n == WW_PROC_TREE_MAX)
-		return;
-	t->all[t->n].parent = parent;
-	t->all[t->n++].pid = pid;
+	int used = 0, kid;
+	snprintf(path, sizeof(path), "%.20s/children", thread);
+	if (ww_fs_peek(tasks, path, f->kids, CHILDREN_BYTES) == CHILDREN_BYTES - 1)
+		f->n = WW_PROC_TREE_MAX + 1;
+	for (const char *p = f->kids; !is_full(f) && sscanf(p, "%d%n", &kid, &used) == 1; p += used)
+		add_process(f, pid, kid);
+}
+
+/* Its threads, whether one of them lives (the first, which the process's own state is of, may have ended before the
+ * others), and its children. */
+static void look_at(struct found *f, int i)
+{
+	char path[64];
+	pid_t pid = f->all[i].pid;
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	DIR *d = depth < TREE_DEPTH_MAX ? opendir(path) : NULL;
-	for (struct dirent *e; d && (e = readdir(d));) {
-		char list[PATH_MAX];
-		if (e->d_name[0] == '.' ||
-			(size_t)snprintf(list, sizeof(list), "%s/%s/children", path, e->d_name) >= sizeof(list))
+	DIR *d = opendir(path);
+	for (struct dirent *e; d && !is_full(f) && (e = readdir(d));) {
+		if (e->d_name[0] == '.')
 			continue;
-		FILE *f = fopen(list, "re");
-		for (int kid; f && fscanf(f, "%d", &kid) == 1;)
-			walk_tree(pid, kid, depth + 1, t);
-		if (f)
-			fclose(f);
+		f->tasks++;
+		f->all[i].lives |= thread_lives(dirfd(d), e->d_name);
+		add_children(f, pid, dirfd(d), e->d_name);
 	}
+	f->living += f->all[i].lives;
 	if (d)
 		closedir(d);
 }
 
-/* Memory is read behind the count: it takes so long that a fork bomb would grow faster. */
-struct ww_proc_tree ww_proc_tree(const struct ww_proc *p, int shared)
+/* Asked before its memory is read: between the two it can only stop sharing, by exec(). */
+static uint64_t own_memory(const struct found *f, int i, enum ww_proc_memory memory)
 {
-	struct found f = { 0 };
-	struct ww_proc_tree t = { 0, 0 };
-	if (p->pid > 0)
-		walk_tree(0, p->pid, 0, &f);
-	t.processes = f.n;
-	t.bytes = f.n < WW_PROC_TREE_MAX ? 0 : UINT64_MAX;
-	for (int i = 0; i < f.n && f.n < WW_PROC_TREE_MAX; i++)
-		/* Asked before its memory is read: between the two it can only stop sharing, by exec(). */
-		if (!f.all[i].parent || !ww_proc_shares_memory(f.all[i].parent, f.all[i].pid))
-			t.bytes += ww_proc_memory_bytes(f.all[i].pid, shared);
+	pid_t parent = f->all[i].parent, pid = f->all[i].pid;
+	return f->all[i].lives && (!parent || !ww_proc_shares_memory(parent, pid))
+		? ww_proc_memory_bytes(pid, memory == WW_PROC_SHARED)
+		: 0;
+}
+
+/* The tree is followed by generation, not by branch: a chain of processes costs neither stack nor descriptors.  Memory
+ * is read behind the count: it takes so long that a fork bomb would grow faster. */
+struct ww_proc_tree ww_proc_tree(pid_t pid, enum ww_proc_memory memory)
+{
+	struct ww_proc_tree t = { WW_PROC_TREE_MAX + 1, WW_PROC_TREE_MAX + 1, UINT64_MAX };
+	struct found *f = calloc(1, sizeof(*f));
+	if (f && pid > 0)
+		add_process(f, 0, pid);
+	for (int i = 0; f && i < f->n && !is_full(f); i++)
+		look_at(f, i);
+	if (f && !is_full(f)) {
+		t = (struct ww_proc_tree){ f->living, f->tasks, 0 };
+		for (int i = 0; memory && i < f->n; i++)
+			t.bytes += own_memory(f, i, memory);
+	}
+	free(f);
 	return t;
 }
 
@@ -545,7 +625,7 @@ enum ww_rc ww_proc_read(
 			n -= (size_t)got;
 			continue;
 		}
-		uint64_t resident = max_resident_bytes ? ww_proc_tree(p, 0).bytes : 0;
+		uint64_t resident = max_resident_bytes ? ww_proc_tree(p->pid, WW_PROC_RESIDENT).bytes : 0;
 		if (resident > max_resident_bytes) {
 			ww_proc_kill(p);
 			return ww_err_set(err, WW_ERR_LIMIT, "the worker used %llu MiB of memory, more than its limit of %llu",

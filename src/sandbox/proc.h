@@ -48,10 +48,14 @@ struct ww_proc_opts {
 	 * that user (for root they do not), and it owns no file of ours.  It keeps a descriptor of its program, not the
 	 * path. */
 	int nobody;
+	/* With namespaces, where we are root: 4,094 further users that own nothing, 1 and up inside, for it to hand out to
+	 * what it forks, so that limits on the number of processes hold for each by itself. */
+	int users;
 	/* Memory limit of it and all that it starts, tmpfs files and kernel pages included, enforced by the kernel where
 	 * cgroup.h can make a group.  It is above the watcher's limit, for memory that no watcher sees.  0: no group.
 	 */
 	uint64_t memory_bytes;
+	int max_tasks; /* processes and threads of the same; 0: no limit */
 	enum ww_stderr err_mode;
 };
 
@@ -68,14 +72,19 @@ int ww_proc_alive(const struct ww_proc *p);
  * has tables and no pages).  shared: and shared anonymous memory that it has mapped, whole (0.5 ms; for profiles whose
  * filter allows such memory).  0 where it is gone. */
 uint64_t ww_proc_memory_bytes(pid_t pid, int shared);
-/* The worker and all its descendants.  Pages that fork() has left shared count for each process.  Where there are
- * WW_PROC_TREE_MAX processes or more: that many, and UINT64_MAX bytes; their memory is not looked at. */
-enum { WW_PROC_TREE_MAX = 1024 };
+/* A process and all its descendants.  Pages that fork() has left shared count for each process.  Where there are more
+ * than WW_PROC_TREE_MAX processes or threads: one more than that, and UINT64_MAX bytes; memory is not looked at. */
+enum { WW_PROC_TREE_MAX = 8192 };
 struct ww_proc_tree {
-	int processes;
+	int processes; /* with a living thread */
+	int tasks;     /* as the kernel's limits count: threads, and the dead that nobody has reaped */
 	uint64_t bytes;
 };
-struct ww_proc_tree ww_proc_tree(const struct ww_proc *p, int shared);
+/* What is asked of memory: nothing (bytes are 0), or as ww_proc_memory_bytes() without and with `shared`. */
+enum ww_proc_memory { WW_PROC_NO_MEMORY, WW_PROC_RESIDENT, WW_PROC_SHARED };
+struct ww_proc_tree ww_proc_tree(pid_t pid, enum ww_proc_memory memory);
+/* The letter of a process's or thread's state in its stat file: "Z" of a dead one. */
+char ww_proc_state(const char *stat);
 /* 1 where a child shares its parent's memory: between vfork() and exec, or after clone() with CLONE_VM.  0 also where
  * the kernel does not tell. */
 int ww_proc_shares_memory(pid_t parent, pid_t child);

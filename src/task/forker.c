@@ -157,7 +157,7 @@ static enum ww_rc order(struct ww_forker *f, const char *cache_dir, uint64_t max
 static char *into_group(pid_t pid, uint64_t max_bytes)
 {
 	int procs = -1;
-	char *group = ww_cgroup_new(max_bytes / 8 * 9, &procs);
+	char *group = ww_cgroup_new(max_bytes / 8 * 9, ww_worker_max_tasks(), &procs);
 	if (group)
 		dprintf(procs, "%d", (int)pid);
 	ww_fd_close(&procs);

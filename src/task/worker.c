@@ -29,7 +29,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WATCH_MS = 50, DISK_MS = 500, END_LIMIT_MS = 1000, END_STEP_MS = 5 };
+enum { WATCH_MS = 50, DISK_MS = 500, MAX_PROCESSES = 1023, END_LIMIT_MS = 1000, END_STEP_MS = 5 };
 
 static const uint64_t DISK_BYTES = 4ull << 30;
 
@@ -46,6 +46,7 @@ static enum ww_rc spawn(struct ww_worker *w, const struct ww_ref_opts *o, struct
 		.args = args,
 		.namespaces = 1,
 		.memory_bytes = w->max_resident_bytes / 8 * 9, /* draws that it shares with the judge may count here */
+		.max_tasks = ww_worker_max_tasks(),
 		.err_mode = WW_STDERR_PIPE };
 	snprintf(memory, sizeof(memory), "%llu", (unsigned long long)w->max_resident_bytes);
 	if (o->cache_dir)
@@ -77,6 +78,12 @@ static int forked(struct ww_worker *w, const struct ww_ref_opts *o)
 	if (rc != WW_OK && !(o->interrupted && *o->interrupted))
 		ww_log(WW_LOG_WARN, "a reference worker could not be forked and imports PyTorch itself: %s", why.msg);
 	return rc == WW_OK;
+}
+
+int ww_worker_max_tasks(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+	return MAX_PROCESSES + 1 + 16 * (int)(n < 1 ? 1 : n < 512 ? n : 512);
 }
 
 enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, struct ww_err *err)
@@ -215,10 +222,10 @@ static const char *excess(struct ww_worker *w, uint64_t now, struct ww_str *what
 {
 	if (now < w->look_ns)
 		return NULL;
-	struct ww_proc_tree t = ww_proc_tree(&w->proc, w->cuda);
+	struct ww_proc_tree t = ww_proc_tree(w->proc.pid, w->cuda ? WW_PROC_SHARED : WW_PROC_RESIDENT);
 	w->look_ns = now + WATCH_MS * 1000000ull;
-	if (t.processes >= WW_PROC_TREE_MAX)
-		ww_str_addf(what, "%d processes", WW_PROC_TREE_MAX - 1);
+	if (t.processes > MAX_PROCESSES)
+		ww_str_addf(what, "%d processes", MAX_PROCESSES);
 	else if (t.bytes > w->max_resident_bytes)
 		ww_str_addf(what, "%llu MiB of memory", (unsigned long long)(w->max_resident_bytes >> 20));
 	else if (fills_disk(w, now))

@@ -32,6 +32,10 @@ struct ww_worker {
 };
 #define WW_WORKER_NONE ((struct ww_worker){ .proc = WW_PROC_INIT, .dead = 1, .dir = WW_TMPDIR_INIT })
 
+/* Its processes and threads, where the kernel can hold it to that (cgroup.h): room for thread pools of as many threads
+ * as the machine has processors beside the processes that are watched for. */
+int ww_worker_max_tasks(void);
+
 enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, struct ww_err *err) WW_MUST_CHECK;
 void ww_worker_stop(struct ww_worker *w); /* kill the group, reap, close, remove the private directory */
 const char *ww_worker_log(struct ww_worker *w);

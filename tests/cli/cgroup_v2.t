@@ -17,9 +17,10 @@ mount -t tmpfs tmpfs /tmp
 mount -t sysfs sys /sys
 mount -t cgroup2 none /sys/fs/cgroup
 echo +memory > /sys/fs/cgroup/cgroup.subtree_control
+echo +pids > /sys/fs/cgroup/cgroup.subtree_control
 export WARPWRIGHT=$bin/warpwright WW_SOURCE_DIR=$WW_SOURCE_DIR WARPWRIGHT_HOME=$WARPWRIGHT_HOME HOME=/tmp
 export XDG_CACHE_HOME=/tmp/cache PATH=/usr/sbin:/usr/bin:/sbin:/bin
-$bin/tests/sandbox_test_sandbox 2>&1 | grep hidden_memory
+$bin/tests/sandbox_test_sandbox 2>&1 | grep -E 'hidden_memory|counts_processes'
 $bin/warpwright doctor 2>&1 | grep ' sandbox '
 ls /sys/fs/cgroup | sed -n 's/^warpwright-/left: &/p'
 echo o > /proc/sysrq-trigger
@@ -35,6 +36,8 @@ line() { # text, exit code
 }
 grep -q ' OK \] the_kernel_holds_hidden_memory' "$dir/out"
 line "shared pages that were given back fall under the limit of a group, and no group is left" $?
+grep -q ' OK \] the_kernel_counts_processes' "$dir/out"
+line "a fork beyond the limit of a group fails" $?
 grep -q 'memory limits by the kernel (cgroup v2)' "$dir/out"
 line "doctor says so" $?
 ! grep -q '^left: ' "$dir/out"

@@ -55,9 +55,6 @@ enum {
 	STAND_US = 20,
 	STOP_LIMIT_S = 30,
 	END_LIMIT_MS = 2000,
-	MAX_PROCESSES = 256,
-	MAX_THREADS = 4096, /* root has no limit of its own, and the machine has 32768 numbers */
-	CHILDREN_BYTES = 1 << 16,
 	MAX_PLACES = 1 << 14,
 	MAX_LENT = 4096,
 	TEXT_BYTES = 12 << 10
@@ -83,95 +80,7 @@ static void drain_log(struct ww_candidate *c)
 	}
 }
 
-/* ---- Processes: number, memory, state ---------------------------------------------------------------------------- */
-
-struct tree {
-	int processes, threads; /* that live; all */
-	struct {
-		pid_t parent, pid; /* parent: 0 of the first */
-	} living[MAX_PROCESSES + 1];
-};
-
-/* The state letter of a process or thread whose stat line this is. */
-static char state_of(const char *stat)
-{
-	const char *p = strrchr(stat, ')');
-	return p && p[1] ? p[2] : 'X';
-}
-
-/* Whether a process still has a thread.  Its first thread, which its own state is of, may have ended before the others.
- */
-static int lives(int dir)
-{
-	char path[64], text[1024];
-	int found = 0, tasks = openat(dir, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = tasks < 0 ? NULL : fdopendir(tasks);
-	for (struct dirent *e; !found && d && (e = readdir(d));) {
-		snprintf(path, sizeof(path), "%.20s/stat", e->d_name);
-		found = e->d_name[0] != '.' && ww_fs_peek(dirfd(d), path, text, sizeof(text)) && !strchr("ZX", state_of(text));
-	}
-	if (d)
-		closedir(d);
-	return found;
-}
-
-static void walk(pid_t parent, pid_t pid, struct tree *t);
-
-/* Those that a thread has started, dead ones that nobody has reaped among them. */
-static void walk_children(pid_t pid, int tasks, const char *thread, struct tree *t)
-{
-	char path[64], *kids = malloc(CHILDREN_BYTES);
-	int used = 0, kid;
-	snprintf(path, sizeof(path), "%.20s/children", thread);
-	if (!kids || ww_fs_peek(tasks, path, kids, CHILDREN_BYTES) == CHILDREN_BYTES - 1)
-		t->processes = MAX_PROCESSES + 1; /* more than anybody may have */
-	else
-		for (const char *p = kids; sscanf(p, "%d%n", &kid, &used) == 1; p += used)
-			walk(pid, kid, t);
-	free(kids);
-}
-
-static int is_full(const struct tree *t) { return t->processes > MAX_PROCESSES || t->threads > MAX_THREADS; }
-
-/* Who is there.  Memory is looked at behind that: it takes so long that a fork bomb would grow faster than its count.
- */
-static void walk(pid_t parent, pid_t pid, struct tree *t)
-{
-	char path[64];
-	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
-	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0 || is_full(t)) {
-		ww_fd_close(&dir);
-		return;
-	}
-	if (lives(dir)) {
-		t->living[t->processes].parent = parent;
-		t->living[t->processes++].pid = pid;
-	}
-	int tasks = openat(dir, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	close(dir);
-	DIR *d = tasks < 0 ? NULL : fdopendir(tasks);
-	for (struct dirent *e; d && t->threads <= MAX_THREADS && (e = readdir(d));)
-		if (e->d_name[0] != '.') {
-			t->threads++;
-			walk_children(pid, dirfd(d), e->d_name, t);
-		}
-	if (d)
-		closedir(d);
-}
-
-/* Counted for each process, so pages that a fork() has left shared count for each: an upper bound. */
-static uint64_t memory_of(const struct tree *t, int count_shared)
-{
-	uint64_t bytes = 0;
-	for (int i = 0; i < t->processes; i++) {
-		pid_t parent = t->living[i].parent, pid = t->living[i].pid;
-		/* asked first: exec only ever gives it memory of its own */
-		if (!parent || !ww_proc_shares_memory(parent, pid))
-			bytes += ww_proc_memory_bytes(pid, count_shared);
-	}
-	return bytes;
-}
+/* ---- State ------------------------------------------------------------------------------------------------------- */
 
 static int all_stand(pid_t pid)
 {
@@ -183,7 +92,7 @@ static int all_stand(pid_t pid)
 		snprintf(path, sizeof(path), "%.20s/stat", e->d_name);
 		if (e->d_name[0] == '.' || !ww_fs_peek(dirfd(d), path, text, sizeof(text)))
 			continue;
-		stand = strchr("TtZX", state_of(text)) != NULL;
+		stand = strchr("TtZX", ww_proc_state(text)) != NULL;
 	}
 	if (d)
 		closedir(d);
@@ -260,7 +169,6 @@ static enum ww_rc look(struct waiting *w, struct ww_err *err)
 {
 	struct ww_candidate *c = w->c;
 	uint64_t now = ww_now_ns();
-	struct tree t = { 0 };
 	if (c->interrupted && *c->interrupted)
 		return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
 	if (now >= w->deadline_ns) {
@@ -273,12 +181,10 @@ static enum ww_rc look(struct waiting *w, struct ww_err *err)
 	if (now < w->look_ns)
 		return WW_OK;
 	w->look_ns = now + WATCH_MS * 1000000ull;
-	walk(0, c->pid, &t);
-	if (t.processes > MAX_PROCESSES)
-		set_end(w->res, WW_RUN_REFUSED, "the solution started more than %d processes", MAX_PROCESSES);
-	else if (t.threads > MAX_THREADS)
-		set_end(w->res, WW_RUN_REFUSED, "the solution started more than %d threads", MAX_THREADS);
-	else if (memory_of(&t, c->gpu) > c->max_resident_bytes)
+	struct ww_proc_tree t = ww_proc_tree(c->pid, c->gpu ? WW_PROC_SHARED : WW_PROC_RESIDENT);
+	if (t.tasks > c->max_tasks)
+		set_end(w->res, WW_RUN_REFUSED, "the solution started more than %d processes and threads", c->max_tasks);
+	else if (t.bytes > c->max_resident_bytes)
 		set_end(w->res, WW_RUN_NOMEM, "the solution used more than %llu MiB of memory",
 			(unsigned long long)(c->max_resident_bytes >> 20));
 	else
@@ -362,11 +268,7 @@ static uint64_t stop(struct ww_candidate *c, struct ww_run_result *res)
 
 static void look_for_others(struct ww_candidate *c, struct ww_run_result *res)
 {
-	struct tree t = { 0 };
-	if (c->gone)
-		return;
-	walk(0, c->pid, &t);
-	if (t.processes <= 1)
+	if (c->gone || ww_proc_tree(c->pid, WW_PROC_NO_MEMORY).processes <= 1)
 		return;
 	set_end(res, WW_RUN_REFUSED, "the solution left a process running beside its own");
 	kill_it(c);

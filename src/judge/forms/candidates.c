@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/lock.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "base/time.h"
 #include "base/target.h"
 #include "sandbox/proc.h"
@@ -31,7 +32,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { START_LIMIT_S = 120, FORK_LIMIT_S = 30 };
+enum { START_LIMIT_S = 120, FORK_LIMIT_S = 30, GROUP_CANDIDATES = 16 };
 static const uint64_t BUILD_MAX_BYTES = 16ull << 30;
 
 struct patience {
@@ -44,6 +45,7 @@ struct ww_candidates {
 	struct ww_proc proc;
 	struct ww_candidates_opts opts;
 	struct ww_copies *copies; /* cpu */
+	uint32_t next_user;
 };
 
 /* Wait for the forking process.  It runs our code only, so a deadline is the only check. */
@@ -83,7 +85,9 @@ static enum ww_rc start(struct ww_candidates *z, struct ww_err *err)
 	struct ww_proc_opts o = { .worker = "candidates",
 		.args = args,
 		.namespaces = 1,
+		.users = 1,
 		.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 10 * 9, /* of all jobs */
+		.max_tasks = GROUP_CANDIDATES * ww_candidates_max_tasks(),
 		.err_mode = getenv("WARPWRIGHT_LOG") ? WW_STDERR_INHERIT : WW_STDERR_NULL };
 	enum ww_rc rc;
 
@@ -113,6 +117,7 @@ enum ww_rc ww_candidates_open(struct ww_candidates **out, const struct ww_candid
 	pthread_mutex_init(&z->lock, NULL);
 	z->proc = (struct ww_proc)WW_PROC_INIT;
 	z->opts = *o;
+	z->next_user = (uint32_t)ww_rng_secret(); /* so that those of several judges differ */
 	if (!z->opts.max_resident_bytes)
 		z->opts.max_resident_bytes = BUILD_MAX_BYTES;
 	char python[PATH_MAX];
@@ -180,13 +185,19 @@ static enum ww_rc meet(struct ww_candidate *c, struct ww_err *err)
 	return c->pidfd < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "cannot open a pidfd for a candidate's process") : WW_OK;
 }
 
+int ww_candidates_max_tasks(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+	return 256 + 8 * (int)(n < 1 ? 1 : n < 512 ? n : 512);
+}
+
 static enum ww_rc order(struct ww_candidates *z, unsigned what, const struct ww_ends *e, struct ww_err *err)
 {
 	int fds[] = { e->sock[1], e->log[1], e->status[1] };
-	json_auto_t *q = json_pack(
-		"{s:s, s:b, s:b}", "request", "fork", "called", what & WW_CANDIDATE_CALLED, "gpu", what & WW_CANDIDATE_GPU);
 	enum ww_rc rc = WW_ERR_WORKER;
 	WW_LOCKED(&z->lock);
+	json_auto_t *q = json_pack("{s:s, s:b, s:b, s:i, s:I}", "request", "fork", "called", what & WW_CANDIDATE_CALLED,
+		"gpu", what & WW_CANDIDATE_GPU, "tasks", ww_candidates_max_tasks(), "user", (json_int_t)z->next_user++);
 	for (int attempt = 0; attempt < 2 && rc != WW_OK; attempt++) {
 		rc = attempt || !ww_proc_alive(&z->proc) ? start(z, err) : WW_OK;
 		struct patience p = { z->proc.fd, ww_deadline_ns(FORK_LIMIT_S) };
@@ -209,6 +220,7 @@ enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, 
 	c->gpu = (what & WW_CANDIDATE_GPU) != 0;
 	ww_candidate_limit_memory(c, z->opts.max_resident_bytes);
 	c->interrupted = z->opts.interrupted;
+	c->max_tasks = ww_candidates_max_tasks();
 	WW_TRY(make_ends(&e, err));
 	WW_TRY(order(z, what, &e, err));
 	c->sock = e.sock[0], c->log_fd = e.log[0], c->status_fd = e.status[0];

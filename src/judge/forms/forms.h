@@ -40,6 +40,10 @@ enum ww_rc ww_candidates_open(
 	struct ww_candidates **out, const struct ww_candidates_opts *o, struct ww_err *err) WW_MUST_CHECK;
 void ww_candidates_close(struct ww_candidates *z);
 
+/* The most processes and threads of one candidate at a time, itself and dead ones that it has not waited for among
+ * them.  Beyond it fork() and clone() fail with EAGAIN (bridge/wwcandidate/confine.py, own_user()). */
+int ww_candidates_max_tasks(void);
+
 struct ww_candidate;
 /* What a process is for.  Without a bit: building.  CALLED: it will be called, and it and all that it starts stay one
  * process group.  GPU: it sees the devices. */

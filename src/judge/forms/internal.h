@@ -14,6 +14,7 @@ struct ww_candidate {
 	int gone;  /* killed, or ended by itself */
 	int stopped;
 	uint64_t max_resident_bytes;
+	int max_tasks;
 	int gpu; /* it has one */
 	const volatile int *interrupted;
 	struct ww_sampler *sampler;       /* cpu, of what is called; NULL where the system has none */

@@ -1,11 +1,13 @@
 /* The process that holds a solution in a PyTorch form: what it computes, what it cannot do, what its end looks like.
  * One start of PyTorch serves all; every case is a fresh candidate on a task of one multiplication and one parameter.
- * budget: 8 CPU-seconds */
+ * budget: 12 CPU-seconds */
+#include "nobody.h"
 #include "unit.h"
 
 #include "base/time.h"
 #include "judge/forms/forms.h"
 #include "judge/forms/outputs.h"
+#include "task/ref.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -207,7 +209,7 @@ static const struct attack attacks[] = {
 		"memory" },
 	{ "many processes",
 		"    def forward(self, x, b):\n        import subprocess\n        while True: subprocess.Popen(['/bin/sleep', '60'])\n",
-		0, WW_RUN_REFUSED, "processes" },
+		0, WW_RUN_REFUSED, "temporarily unavailable" },
 	{ "leaves a process",
 		"    def forward(self, x, b):\n        import subprocess; subprocess.Popen(['/bin/sleep', '60'])\n        return x + b\n",
 		0, WW_RUN_REFUSED, "left a process" },
@@ -276,6 +278,71 @@ static void memory_counts_once(void **state)
 			"        assert libc.clone(libc.usleep, top, vm | vfork | sigchld, ctypes.c_void_p(300000)) > 0\n"
 			"        return self.k * x * self.weight + b\n"));
 	call(&r, 10);
+	if (r.res.kind != WW_RUN_OK)
+		fail_msg("%s %s", r.res.text, r.a.text.p);
+	assert_true(right(&r));
+	close_rig(&r);
+}
+
+/* By fork(), vfork(), clone() and threads: as many as may be, and not one more. */
+static const char all_that_may_be[] =
+	"    def forward(self, x, b):\n"
+	"        import ctypes, errno, glob, signal, subprocess, threading, time\n"
+	"        libc = ctypes.CDLL(None, use_errno=True)\n"
+	"        def is_refused(start):\n"
+	"            try: start(); return False\n"
+	"            except OSError as e: assert e.errno == errno.EAGAIN, e\n"
+	"            except RuntimeError as e: assert 'new thread' in str(e), e\n"
+	"            return True\n"
+	"        def clone():\n" /* each on a stack of its own, in this memory */
+	"            stacks.append(ctypes.create_string_buffer(4096))\n"
+	"            top = ctypes.c_void_p((ctypes.addressof(stacks[-1]) + 4000) & ~15)\n"
+	"            if libc.clone(libc.pause, top, 0x100 | signal.SIGCHLD, None) < 0: raise OSError(ctypes.get_errno(), 'clone')\n"
+	"        def shell():\n" /* it forks until it cannot; then its children are counted, and it is gone */
+	"            text = 'while :; do sleep 60 & done'\n"
+	"            assert subprocess.run(['sh', '-c', text], stderr=subprocess.DEVNULL).returncode\n"
+	"            raise OSError(errno.EAGAIN, 'fork')\n"
+	"        tasks = lambda: len(glob.glob('/proc/[0-9]*/task/*'))\n"
+	"        stacks, end = [], threading.Event()\n"
+	"        ways = {'fork': (shell, 0), 'clone': (clone, 0),\n"
+	"                'vfork': (lambda: os.posix_spawn('/bin/sleep', ['sleep', '60'], {}), 0),\n"
+	"                'threads': (lambda: threading.Thread(target=end.wait).start(), 1)}\n"
+	"        for name, (start, are_threads) in ways.items():\n"
+	"            while not is_refused(start): pass\n"
+	"            there = tasks()\n"
+	"            assert abs(there - %d) <= (name == 'fork'), (name, there)\n"
+	"            end.set() if are_threads else os.kill(-1, signal.SIGKILL)\n"
+	"            try:\n"
+	"                while not are_threads: os.waitpid(-1, 0)\n"
+	"            except ChildProcessError: pass\n"
+	"        return self.k * x * self.weight + b\n";
+
+static void processes_are_limited(void **state)
+{
+	(void)state;
+	struct rig r;
+	char body[sizeof(all_that_may_be) + 32];
+	snprintf(body, sizeof(body), all_that_may_be, ww_candidates_max_tasks());
+	open_rig(&r, source_of(body));
+	call(&r, 20);
+	if (r.res.kind != WW_RUN_OK)
+		fail_msg("%s %s", r.res.text, r.a.text.p);
+	assert_true(right(&r));
+	close_rig(&r);
+}
+
+/* As many threads as a machine of many processors gives PyTorch, and a pool of the solution's own. */
+static void thread_pools_fit(void **state)
+{
+	(void)state;
+	struct rig r;
+	open_rig(&r,
+		source_of("    def forward(self, x, b):\n        import time\n"
+				  "        from concurrent.futures import ThreadPoolExecutor\n"
+				  "        torch.set_num_threads(64)\n        (torch.rand(1 << 20) + 1).sum()\n"
+				  "        with ThreadPoolExecutor(128) as p: list(p.map(lambda i: time.sleep(0.02), range(128)))\n"
+				  "        return self.k * x * self.weight + b\n"));
+	call(&r, 20);
 	if (r.res.kind != WW_RUN_OK)
 		fail_msg("%s %s", r.res.text, r.a.text.p);
 	assert_true(right(&r));
@@ -469,11 +536,21 @@ static int close_candidates(void **state)
 	return 0;
 }
 
+static int as_nobody(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(computes), cmocka_unit_test(processes_are_limited) };
+	return cmocka_run_group_tests_name("judge/candidate of an ordinary user", tests, open_candidates, close_candidates);
+}
+
 int main(void)
 {
+	char python[PATH_MAX];
+	struct ww_err ignored = WW_ERR_INIT;
 	const struct CMUnitTest tests[] = { cmocka_unit_test(computes), cmocka_unit_test(pairs_by_value),
-		cmocka_unit_test(ends), cmocka_unit_test(memory_is_refused), cmocka_unit_test(memory_counts_once),
-		cmocka_unit_test(stays_inside), cmocka_unit_test(stands_between_calls), cmocka_unit_test(answers_twice),
-		cmocka_unit_test(needs_namespaces), cmocka_unit_test(starts_are_cheap) };
-	return cmocka_run_group_tests_name("judge/candidate", tests, open_candidates, close_candidates);
+		cmocka_unit_test(ends), cmocka_unit_test(processes_are_limited), cmocka_unit_test(thread_pools_fit),
+		cmocka_unit_test(memory_is_refused), cmocka_unit_test(memory_counts_once), cmocka_unit_test(stays_inside),
+		cmocka_unit_test(stands_between_calls), cmocka_unit_test(answers_twice), cmocka_unit_test(needs_namespaces),
+		cmocka_unit_test(starts_are_cheap) };
+	int failed = cmocka_run_group_tests_name("judge/candidate", tests, open_candidates, close_candidates);
+	return failed + (ww_ref_find_python(python, &ignored) == WW_OK ? unit_as_nobody(as_nobody, python) : 0);
 }

@@ -211,6 +211,21 @@ static int child_family(void)
 }
 
 /* Memory that the resident size does not show: shared pages given back, and the page tables of zeros. */
+/* Says how many it could start. */
+static int child_forks(void)
+{
+	int n = 0;
+	pid_t pid;
+	while (n < 1000 && (pid = fork()) > 0)
+		n++;
+	if (pid < 0 && errno != EAGAIN)
+		n = -errno;
+	if (pid && write(WW_PROC_FD, &n, sizeof(n)) < 0)
+		return 1;
+	pause();
+	return 0;
+}
+
 static int child_hides_memory(void)
 {
 	size_t shared = 64 << 20, sparse = (size_t)32 << 30;
@@ -253,6 +268,8 @@ static int child(int argc, char **argv)
 		return child_proc();
 	if (!strcmp(argv[0], "family"))
 		return child_family();
+	if (!strcmp(argv[0], "forks"))
+		return child_forks();
 	if (!strcmp(argv[0], "hides"))
 		return child_hides_memory();
 	if (!strcmp(argv[0], "memory"))
@@ -485,7 +502,7 @@ static void ends(void **state)
 		assert_int_equal(ww_fd_read(p.fd, &c, 1, ww_now_ns() + 5000000000ull, &err), WW_OK);
 		assert_true(ww_proc_alive(&p));
 		assert_int_equal(ww_proc_wait(&p, ww_now_ns() + 10000000, &status, &err), WW_ERR_TIMEOUT);
-		assert_true(ww_proc_tree(&p, 0).bytes > 100000);
+		assert_true(ww_proc_tree(p.pid, WW_PROC_RESIDENT).bytes > 100000);
 		pid_t group = p.pid;
 		ww_proc_kill(&p);
 		int tries = 0;
@@ -520,7 +537,7 @@ static void hidden_memory_is_counted(void **state)
 	const char *args[] = { "hides", NULL };
 	start(&p, args, 0);
 	assert_int_equal(ww_fd_read(p.fd, &c, 1, ww_now_ns() + 20000000000ull, &err), WW_OK);
-	uint64_t tables = ww_proc_tree(&p, 0).bytes, all = ww_proc_tree(&p, 1).bytes;
+	uint64_t tables = ww_proc_tree(p.pid, WW_PROC_RESIDENT).bytes, all = ww_proc_tree(p.pid, WW_PROC_SHARED).bytes;
 	ww_proc_kill(&p);
 	assert_true(tables >= 64 << 20);
 	assert_true(all >= tables + (64 << 20));
@@ -571,6 +588,26 @@ static void the_kernel_holds_hidden_memory(void **state)
 		}
 }
 
+/* A group's processes, the first among them; the next fork() is refused by the kernel. */
+static void the_kernel_counts_processes(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	const char *args[] = { "child", "forks", NULL };
+	struct ww_proc_opts o = { .program = self, .args = args, .memory_bytes = 512 << 20, .max_tasks = 20 };
+	struct ww_proc p;
+	int n = 0;
+	if (!ww_cgroup_base()) {
+		print_message("# skip: no cgroup v2 with the memory controller can be made here\n");
+		skip();
+	}
+	assert_int_equal(ww_proc_spawn(&p, &o, &err), WW_OK);
+	assert_int_equal(ww_fd_read(p.fd, &n, sizeof(n), ww_now_ns() + 20000000000ull, &err), WW_OK);
+	assert_int_equal(ww_proc_tree(p.pid, WW_PROC_NO_MEMORY).processes, 20);
+	ww_proc_kill(&p);
+	assert_int_equal(n, 19);
+}
+
 static int make_area(void **state)
 {
 	(void)state;
@@ -605,7 +642,7 @@ static int all(void)
 		cmocka_unit_test(rules_in_proc_last), cmocka_unit_test(ptrace_kills),
 		cmocka_unit_test(environment_and_descriptors), cmocka_unit_test(ends), cmocka_unit_test(memory_is_watched),
 		cmocka_unit_test(hidden_memory_is_counted), cmocka_unit_test(groups_are_found),
-		cmocka_unit_test(the_kernel_holds_hidden_memory) };
+		cmocka_unit_test(the_kernel_holds_hidden_memory), cmocka_unit_test(the_kernel_counts_processes) };
 	return cmocka_run_group_tests_name("sandbox/sandbox", tests, make_area, remove_area);
 }
 
