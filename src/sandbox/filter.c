@@ -226,8 +226,9 @@ static int deny_file_flags(scmp_filter_ctx f)
 	return r;
 }
 
-/* A process that a measurement has stopped stays so: neither its siblings nor a timer, a descriptor or its parent's
- * or child's end may send the one signal that continues it.  ENOSYS: `timeout` then uses an alarm. */
+/* A process that a measurement has stopped stays so, and a candidate between its calls: neither its siblings nor a
+ * timer, a descriptor or its parent's or child's end may send the one signal that continues it.  ENOSYS: `timeout` then
+ * uses an alarm. */
 static int deny_continuing(scmp_filter_ctx f)
 {
 	static const struct {
@@ -263,6 +264,7 @@ static int add_deny_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 		[WW_PROFILE_SHELL] = denied_shell,
 		[WW_PROFILE_SHELL_INIT] = denied_shell };
 	int shell = profile == WW_PROFILE_SHELL || profile == WW_PROFILE_SHELL_INIT;
+	int python = profile == WW_PROFILE_PYTHON || profile == WW_PROFILE_PYTHON_CUDA;
 	int sockets = profile == WW_PROFILE_RUNNER_CUDA || profile == WW_PROFILE_PYTHON_CUDA;
 	int r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_always);
 	if (r == 0)
@@ -271,7 +273,7 @@ static int add_deny_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 		r = deny_file_flags(f);
 	if (r == 0)
 		r = deny_reach(f);
-	if (r == 0 && profile == WW_PROFILE_SHELL)
+	if (r == 0 && (profile == WW_PROFILE_SHELL || python))
 		r = deny_continuing(f);
 	if (r == 0 && (shell || profile == WW_PROFILE_PYTHON))
 		r = deny_shared_anonymous(f);

@@ -39,7 +39,8 @@ enum ww_sandbox_profile {
 	WW_PROFILE_RUNNER_CUDA, /* what the CUDA driver needs: ioctl, open within the paths, threads; no process, exec,
 	                           connection */
 	WW_PROFILE_PYTHON,      /* untrusted Python and native code on PyTorch: files, threads, processes, exec within
-	                           the paths; no socket, no IPC, no memory that no resident size shows */
+	                           the paths; no socket, no IPC, no memory that no resident size shows, no call that
+	                           continues a stopped process */
 	WW_PROFILE_PYTHON_CUDA, /* the same with the CUDA driver, which makes Unix sockets and shared anonymous memory (the
 	                           watcher counts that: proc.h); nothing connects or listens */
 	WW_PROFILE_SHELL, /* an untrusted shell and what it starts: files, processes, exec; no socket, no memory outside
