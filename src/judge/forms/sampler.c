@@ -3,7 +3,8 @@
  * One event for each processor, inherited by every thread and process that the first thread ever starts, with a ring of
  * records that the kernel fills and take() empties.  The kernel also records each new mapping of code: then what an
  * address belongs to is read again.  At the end of a call the process stands, so its mappings are what they are; code
- * that ran and is not mapped any more counts as a library's. */
+ * that ran and is not mapped any more counts as a library's.  Code that moves (mremap) is recorded nowhere: so in
+ * some calls mappings are read again, and the bytes at the end must be those that ran. */
 #include "judge/forms/sampler.h"
 
 #include "judge/forms/copies.h"
@@ -33,6 +34,7 @@ enum {
 	CHECKED = 4,
 	LOOKS = 2,
 	NEAR_BYTES = 2048,
+	PAGE = 4096,
 	MAX_SEARCHED = 16 << 20,
 	RING_BYTES = 32 << 10,
 	MAX_SAMPLES = 1 << 20
@@ -75,7 +77,8 @@ struct ww_sampler {
 	size_t max_samples;
 	uint64_t lost;                       /* and those for which there was no room */
 	uint64_t begin_ns, took_ns, look_ns; /* of the call in progress; of the last one; when to look, 0: not */
-	int looked, found;
+	uint64_t seen_at;                    /* under way: the newest address in code of somebody's, 0: none */
+	unsigned char seen[PAGE];            /* what its page held then */
 };
 
 /* ---- Mappings ---------------------------------------------------------------------------------------------------- */
@@ -155,10 +158,12 @@ static void forget_compiled(struct ww_sampler *x, const struct mapping *m, int f
 			x->ranges[i].kind = WW_CODE_LIBRARY;
 }
 
-/* Paths are the process's own choice, so the device says whether a file lies on its /tmp. */
+/* Paths are the process's own choice, so the device says whether a file lies on its /tmp; and of any length, so a line
+ * is read as a whole. */
 static void read_maps(struct ww_sampler *x)
 {
-	char name[64], line[4400];
+	char name[64], *line = NULL;
+	size_t room = 0;
 	struct stat own;
 	struct mapping m;
 	uint64_t file = 0; /* of its /tmp, the last one, and its first range of code */
@@ -168,7 +173,7 @@ static void read_maps(struct ww_sampler *x)
 	snprintf(name, sizeof(name), "/proc/%d/maps", (int)x->pid);
 	FILE *f = fopen(name, "re");
 	x->n = 0;
-	while (f && fgets(line, sizeof(line), f)) {
+	while (f && getline(&line, &room, f) > 0) {
 		line[strcspn(line, "\n")] = 0;
 		if (!parse(line, &m))
 			continue;
@@ -186,6 +191,7 @@ static void read_maps(struct ww_sampler *x)
 	}
 	if (f)
 		fclose(f);
+	free(line);
 }
 
 static const struct range *find(const struct ww_sampler *x, uint64_t at)
@@ -317,7 +323,8 @@ void ww_sampler_begin(struct ww_sampler *x)
 	ww_sampler_take(x);
 	if (!x)
 		return;
-	x->n_samples = x->looked = x->found = 0;
+	x->n_samples = 0;
+	x->seen_at = 0;
 	x->lost = 0;
 	x->begin_ns = ww_now_ns();
 	x->look_ns = 0;
@@ -369,7 +376,15 @@ static int is_copied(const struct ww_sampler *x, const struct sample *s)
 	return n <= 0 || ww_copies_has(x->copies, code, (size_t)n); /* code that is not there any more is a library's */
 }
 
-/* At the newest sample of own code. */
+/* 0 where it is not mapped. */
+static int read_page(const struct ww_sampler *x, uint64_t at, unsigned char page[PAGE])
+{
+	struct iovec here = { page, PAGE }, there = { (void *)(uintptr_t)(at - at % PAGE), PAGE };
+	return process_vm_readv(x->pid, &here, 1, &there, 1, 0) == PAGE;
+}
+
+/* At the newest sample of code that is anybody's.  Mappings are not read again, which would take longer than a short
+ * call. */
 void ww_sampler_look(struct ww_sampler *x)
 {
 	const struct sample *newest = NULL;
@@ -378,10 +393,21 @@ void ww_sampler_look(struct ww_sampler *x)
 	if (!x->n)
 		read_maps(x);
 	for (int i = 0; i < x->n_samples; i++)
-		if (whose(x, &x->samples[i]) == WW_CODE_OWN && (!newest || x->samples[i].ns > newest->ns))
+		if (whose(x, &x->samples[i]) != WW_CODE_OTHER && (!newest || x->samples[i].ns > newest->ns))
 			newest = &x->samples[i];
-	x->looked = newest != NULL;
-	x->found = newest && is_copied(x, newest);
+	if (newest && read_page(x, newest->at, x->seen))
+		x->seen_at = newest->at;
+}
+
+/* Of a call that was looked at: what ran was the solution's own and no copy, and is still there? */
+static void compare_seen(struct ww_sampler *x, struct ww_seen *seen)
+{
+	unsigned char now[PAGE];
+	if (!x->seen_at || whose(x, &(struct sample){ .at = x->seen_at }) != WW_CODE_OWN)
+		return;
+	seen->looked = 1;
+	seen->found = !read_page(x, x->seen_at, now) || memcmp(now, x->seen, PAGE) != 0 ||
+		ww_copies_has(x->copies, x->seen, PAGE);
 }
 
 /* At random, or a solution could begin with other code than it goes on with. */
@@ -402,7 +428,7 @@ void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen)
 	if (!x)
 		return;
 	ww_sampler_take(x);
-	if (!x->n)
+	if (!x->n || x->seen_at)
 		read_maps(x);
 	qsort(x->samples, (size_t)x->n_samples, sizeof(*x->samples), by_time);
 	for (int i = 0; i < x->n_samples; i++) {
@@ -415,8 +441,7 @@ void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen)
 	 * library's. */
 	seen->n[WW_CODE_LIBRARY] += (int)(x->lost < MAX_SAMPLES ? x->lost : MAX_SAMPLES);
 	check_some(x, seen);
-	seen->looked = x->looked;
-	seen->found = x->found;
+	compare_seen(x, seen);
 	seen->calls = 1;
 	x->took_ns = ww_now_ns() - x->begin_ns;
 }

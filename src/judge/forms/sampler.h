@@ -16,7 +16,8 @@
  * Since threads are sampled by their own time, a busy machine changes nothing.
  *
  * What code is is its bytes, which are looked at when the call has ended.  A solution can exchange them before that (it
- * writes its files as it likes), so in some calls they are also read at a random moment, from beside.
+ * writes its files as it likes, and maps others at their addresses), so in some calls they are also read at a random
+ * moment, from beside.
  *
  * Rejected: stopping the process at random moments and reading its threads' registers.  On a busy machine the judge
  * comes too late, and a stopped call is seen by the gap in its time, so that its time cannot count. */
