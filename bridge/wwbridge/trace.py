@@ -15,15 +15,22 @@ MOVES = {"clone", "copy_", "_to_copy", "detach", "alias", "lift_fresh", "lift_fr
          "fill_", "zero_", "resize_", "set_", "_reshape_copy", "is_pinned", "_local_scalar_dense", "record_stream"}
 FACTORIES = {"empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full",
              "new_empty_strided"}
-# An operator that does the work of several others counts as these.
+# An operator that does the work of several others, or another's under its own name, counts as these.
 PARTS = {"silu": ("sigmoid", "mul"), "hardswish": ("hardsigmoid", "mul"), "mish": ("softplus", "tanh", "mul"),
          "addcmul": ("mul", "add"),
          "addcdiv": ("div", "add"), "rsub": ("sub",), "square": ("pow",), "addmm": ("product", "add"),
          "addmv": ("product", "add"),
          "addbmm": ("product", "add"), "baddbmm": ("product", "add"), "mm": ("product",), "bmm": ("product",),
-         "mv": ("product",), "dot": ("product",), "vdot": ("product",)}
-# The kind that an operator's time counts for: convolutions, attentions and recurrences are products too.
+         "mv": ("product",), "dot": ("product",), "vdot": ("product",),
+         "clamp": ("clamp", "relu"), "clamp_min": ("clamp_min", "relu"), "threshold": ("threshold", "relu")}
+# Convolutions, attentions and recurrences are products too: their time counts for that kind, and who asks for one has
+# asked for a product (as a convolution with one tap is).
 PRODUCTS = ("product", "convolution", "conv", "attention", "linear", "lstm", "gru", "rnn")
+ATTENTION = ("product", "product", "_softmax", "mul", "div")
+
+
+def is_product(name):
+    return any(p in name for p in PRODUCTS) and not name.startswith("upsample")
 
 
 class Trace(TorchDispatchMode):
@@ -63,7 +70,12 @@ class Trace(TorchDispatchMode):
         """The operators that this one consists of; an in-place operator counts as the functional one."""
         key = name[:-1] if name.endswith("_") and not name.endswith("__") else name
         space, _, bare = key.partition(".")
-        return key, PARTS.get(bare, (bare,)) if space == "aten" else (key,)
+        if space != "aten":
+            return key, (key,)
+        own = PARTS.get(bare, (bare,))
+        if is_product(bare) and "product" not in own:
+            own += ATTENTION if "attention" in bare else ("product",)
+        return key, own
 
     def answer(self):
         """`aten`: [[name, calls]]; `parts`: the same, split by PARTS; `kinds`: {kind: [calls, processor time in us]}:
@@ -74,7 +86,7 @@ class Trace(TorchDispatchMode):
             plain[key] = plain.get(key, 0) + n
             for part in own:
                 parts[part] = parts.get(part, 0) + n
-            if any(p in part for p in PRODUCTS for part in own):
+            if any(is_product(part) for part in own):
                 own = ("product",)
             for kind in own:
                 calls, us = kinds.get(kind, (0, 0))

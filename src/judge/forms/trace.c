@@ -104,7 +104,7 @@ static enum ww_rc prepare(struct ww_session *s, struct ww_err *err)
 }
 
 /* The share of the task's time in operators that the solution asks for through the dispatcher, 0 to 1: of each kind of
- * operator at most as many calls as the task makes. */
+ * operator at most as many calls as the task makes, and no more time than they take. */
 static double explained(const json_t *mine, const json_t *tasks)
 {
 	double sum = 0, all = 0;
@@ -112,9 +112,10 @@ static double explained(const json_t *mine, const json_t *tasks)
 	json_t *x;
 	json_object_foreach((json_t *)(uintptr_t)tasks, kind, x) {
 		double calls = json_number_value(json_array_get(x, 0)), us = json_number_value(json_array_get(x, 1));
-		double my_calls = json_number_value(json_array_get(json_object_get(mine, kind), 0));
+		const json_t *my = json_object_get(mine, kind);
+		double my_calls = json_number_value(json_array_get(my, 0)), my_us = json_number_value(json_array_get(my, 1));
 		all += us;
-		sum += calls > 0 ? us * fmin(1, my_calls / calls) : 0;
+		sum += calls > 0 ? fmin(us * fmin(1, my_calls / calls), my_us) : 0;
 	}
 	return all > 0 ? sum / all : 0;
 }
