@@ -364,14 +364,16 @@ static enum ww_rc get_body(
 	return rc;
 }
 
-/* Behind `d`: two counts, so many numbers, so many descriptors. */
+/* Behind `d`: two counts, so many numbers, so many descriptors; of these none on the cpu, since each would be one of
+ * all jobs' until the next call. */
 static enum ww_rc get_places(const struct ww_frames *w, struct ww_candidate_answer *a, struct ww_err *err)
 {
-	uint32_t n[2];
+	const struct waiting *waiting = w->ctx;
+	uint32_t n[2], max_lent = waiting->c->gpu ? MAX_LENT : 0;
 	enum ww_rc rc = ww_frames_get(w, n, sizeof(n), err);
 	if (rc != WW_OK)
 		return rc;
-	if (n[0] > MAX_PLACES || n[1] > MAX_LENT)
+	if (n[0] > MAX_PLACES || n[1] > max_lent)
 		return ww_err_set(
 			err, WW_ERR_PROTOCOL, "the solution's process answered with addresses outside of its outputs");
 	a->places = calloc(n[0] + 1, sizeof(*a->places));

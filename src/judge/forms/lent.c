@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+enum { MAX_PIECES = 4096 }; /* each holds a descriptor of this process, of which other jobs have need, too */
 static const int64_t MAX_BYTES = (int64_t)1 << 42;
 
 static void drop(struct ww_lent *l, int i)
@@ -76,7 +77,8 @@ enum ww_rc ww_lent_places(struct ww_lent *l, const int64_t *places, int n_places
 		return WW_OK;
 	for (int i = 0; i < n_fds; i++) {
 		struct ww_piece p = { places[words + 2 * i], places[words + 2 * i + 1], fds[i] };
-		if (p.address <= 0 || p.bytes <= 0 || p.bytes > MAX_BYTES || p.address > INT64_MAX - MAX_BYTES)
+		if (l->n == MAX_PIECES || p.address <= 0 || p.bytes <= 0 || p.bytes > MAX_BYTES ||
+			p.address > INT64_MAX - MAX_BYTES)
 			return WW_OK;
 		WW_CHECK(add(l, p, err));
 		fds[i] = -1;
