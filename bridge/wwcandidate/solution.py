@@ -172,8 +172,8 @@ class Solution:
                 self.refresh.append((mine[name], shared[other]))
             else:
                 mine[name].data = shared[other]
-        self.held = {t.untyped_storage().data_ptr() for t in (*self.ground.shared.inputs, *shared.values(), *kept,
-                                                              *(t for t, _ in self.refresh))}
+        self.held = {memory_of(t) for t in (*self.ground.shared.inputs, *shared.values(), *kept,
+                                            *(t for t, _ in self.refresh))}
 
     # ---- Calling
 
@@ -195,7 +195,7 @@ class Solution:
     def separate(self):
         """Copy, within the call, what is an argument's, the module's or another output's memory where the task's output
         is a copy."""
-        storages = [t.untyped_storage().data_ptr() for t in self.found]
+        storages = [memory_of(t) for t in self.found]
         alone = len(set(storages)) == len(storages)
         for i, (t, at) in enumerate(zip(self.found, storages)):
             if self.ground.shared.apart[i] and (at in self.held or not alone and any(
@@ -219,4 +219,12 @@ class Solution:
 
 
 def alike(a, b):
-    return a.shape == b.shape and a.dtype == b.dtype
+    return a.shape == b.shape and a.dtype == b.dtype and a.layout == b.layout
+
+
+def memory_of(t):
+    """Where a tensor's storage begins; None if it has none of its own, as a sparse or a wrapped one."""
+    try:
+        return t.untyped_storage().data_ptr()
+    except RuntimeError:
+        return None

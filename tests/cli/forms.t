@@ -123,6 +123,11 @@ torch::Tensor scale(torch::Tensor x, torch::Tensor g, torch::Tensor b, torch::Te
 ''' + LOOPS + '''	return y;
 }
 '''
+NO_MEMORY = """        self.sparse = torch.eye(n).to_sparse_csr()
+        self.register_buffer("one", torch.eye(4).to_sparse(), persistent=False)
+        self.opaque = torch.ones(4, 4).to_mkldnn()
+        self.shape = torch.empty(n, device="meta")
+"""
 kernel = 0
 jobs, expected = [], {}
 
@@ -155,6 +160,7 @@ solution("its times are the clock's", body(HONEST), "ok", depth="full",
          and v["baselines"]["eager"]["device_us"] > 0 and v["speedup"]["eager"]["lo"] <= v["speedup"]["eager"]["hi"])
 solution("other names: found by value", body(HONEST.replace("self.norm", "self.a").replace("self.weight", "self.b"),
          HEAD.replace("self.norm", "self.a").replace("self.weight", "self.b")), "ok")
+solution("tensors that have no memory of their own", body(HONEST, HEAD.replace("\n    def forward", NO_MEMORY + "\n    def forward")), "ok")
 solution("load_inline", "from torch.utils.cpp_extension import load_inline\n"
          + HEAD.replace("class ModelNew", "ext = load_inline('scale', cpp_sources=[r'''"
          + EXTENSION + "'''], functions=['scale'], extra_cflags=['-O2'])\n\n\nclass ModelNew")
