@@ -26,6 +26,7 @@
 #include "base/mem.h"
 #include "base/time.h"
 #include "host/machine.h"
+#include "judge/facts.h"
 #include "judge/solution.h"
 
 #include <errno.h>
@@ -45,6 +46,7 @@ enum {
 	FIRST_CALL_LIMIT_S = 30,
 	SETTLE_US = 2000,
 	MAX_FDS = 1024,
+	MAX_WORDS = WW_MAX_OUTPUTS * (1 + WW_MAX_RANK),
 	BUILD_VERSION = 2,
 	BUILD_MAX_BYTES = 257 << 20 /* bridge/wwcandidate/build.py, MAX_BYTES and the index */
 };
@@ -55,6 +57,9 @@ struct form {
 	struct ww_candidate_answer answer;
 	int flush;                       /* cuda: before the next call */
 	unsigned poisoned;               /* cpu: how often */
+	int64_t before[2][MAX_WORDS];    /* cpu: places of the last two calls, which were poisoned */
+	const int64_t *poisoned_at[2];   /* those of them that are known */
+	int is_noted;                    /* diagnostics say that time was added */
 	void *out[WW_MAX_OUTPUTS];       /* cpu: the task's output buffers, mapped */
 	int loose[WW_MAX_OUTPUTS];       /* elements of the task's own output lie in one place: any layout will do */
 	struct ww_lent lent;             /* cuda */
@@ -451,9 +456,34 @@ static void poison_last(struct form *f)
 	apart_in_task(t, apart);
 	for (int i = 0; i < t->facts.n_outputs; i++)
 		words += 1 + t->shapes.outputs[i].rank;
-	if (f->answer.n_places == words)
-		ww_outputs_poison(ww_candidate_pid(f->c), f->answer.places, t->shapes.outputs, t->facts.n_outputs, apart,
-			ww_run_poison(f->poisoned++));
+	if (f->answer.n_places != words)
+		return;
+	int64_t *at = f->before[f->poisoned % WW_ARRAY_LEN(f->before)];
+	memcpy(at, f->answer.places, (size_t)words * sizeof(*at));
+	f->poisoned_at[f->poisoned % WW_ARRAY_LEN(f->before)] = at;
+	ww_outputs_poison(
+		ww_candidate_pid(f->c), at, t->shapes.outputs, t->facts.n_outputs, apart, ww_run_poison(f->poisoned++));
+}
+
+/* cpu, of a timed call: outputs in memory that was not poisoned may have been prepared.  The least time that writing
+ * them can take is added. */
+static void add_writing(struct form *f, struct ww_run_result *res)
+{
+	const struct ww_judge_task *t = f->s->t;
+	struct ww_ref_peaks p;
+	int apart[WW_MAX_OUTPUTS];
+	apart_in_task(t, apart);
+	int64_t bytes = ww_outputs_unpoisoned(f->answer.places, t->shapes.outputs, t->facts.n_outputs, apart,
+		f->poisoned_at, (int)WW_ARRAY_LEN(f->poisoned_at));
+	ww_judge_peaks(t->judge, &p);
+	if (!bytes || !(p.memory_bytes_per_s > 0))
+		return;
+	res->elapsed_ns += (uint64_t)(1e9 * (double)bytes / p.memory_bytes_per_s);
+	if (!f->is_noted++)
+		ww_str_addf(&f->s->diag,
+			"note: timed calls return memory that none of the two calls before has returned, and may have prepared it; "
+			"%.0f us are added for writing it\n",
+			1e6 * (double)bytes / p.memory_bytes_per_s);
 }
 
 static enum ww_rc form_prepare(void *self, unsigned flags, struct ww_run_result *res, struct ww_err *err)
@@ -532,11 +562,14 @@ static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res,
 		WW_CHECK(ww_ref_wipe(f->s->t->ref, 0, 1, NULL, err));
 	f->flush = 0;
 	WW_CHECK(ww_candidate_call(f->c, limit_s, &f->answer, res, err));
+	int timed = f->s->flush && !f->s->warm;
 	ww_seen_note(&f->all, ww_candidate_seen(f->c));
-	if (f->s->flush && !f->s->warm)
+	if (timed)
 		ww_seen_note(&f->timed, ww_candidate_seen(f->c));
 	if (res->kind == WW_RUN_OK)
 		WW_CHECK(take_outputs(f, res, err));
+	if (res->kind == WW_RUN_OK && timed && !on_cuda(f->s->t))
+		add_writing(f, res);
 	if (res->kind != WW_RUN_OK)
 		fail(f->s, res, &f->answer, "run");
 	res->kind = WW_RUN_OK; /* it is in the verdict */

@@ -13,8 +13,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { BATCH = 512, PART = 16 << 10 };
-/* A run costs its page and a list entry, a byte its copy: whether runs are read or all that they lie in. */
+enum { BATCH = 512, PART = 16 << 10, SPARSE = 16 };
+/* A run costs its page and a list entry, a byte its copy: whether runs are read or all that they lie in, for which the
+ * judge takes at most SPARSE times the memory of the output. */
 static const double RUN_S = 0.3e-6, BYTE_S = 0.4e-9;
 static const int64_t MAX_ADDRESS = (int64_t)1 << 57, LARGE_RUN = 1 << 20;
 static const __int128 MAX_SPAN = (__int128)1 << 40;
@@ -169,7 +170,7 @@ static int take(pid_t pid, const struct ww_tensor *t, const int64_t *layout, voi
 	w.span = span;
 	if (w.runs == 1)
 		return read_at(pid, layout[0], to, w.run);
-	if ((double)w.span * BYTE_S < (double)w.runs * RUN_S)
+	if ((double)w.span * BYTE_S < (double)w.runs * RUN_S && w.span <= SPARSE * t->numel * t->itemsize)
 		return read_span(pid, layout[0], &w, to);
 	return read_runs(pid, layout[0], &w, to);
 }
@@ -282,6 +283,30 @@ void ww_outputs_poison(
 		if (apart[i] && r.start && (int64_t)(r.end - r.start) == out[i].numel * out[i].itemsize)
 			fill(pid, &r, byte);
 	}
+}
+
+static int lies_in(const struct reach *r, const int64_t *places, const struct ww_tensor *out, int n)
+{
+	for (int i = 0; places && i < n; places += 1 + out[i++].rank) {
+		struct reach old = reach_of(&out[i], places);
+		if (old.start <= r->start && r->end <= old.end)
+			return 1;
+	}
+	return 0;
+}
+
+int64_t ww_outputs_unpoisoned(const int64_t *places, const struct ww_tensor *out, int n, const int *apart,
+	const int64_t *const before[], int n_before)
+{
+	int64_t bytes = 0;
+	for (int i = 0; i < n; places += 1 + out[i++].rank) {
+		struct reach r = reach_of(&out[i], places);
+		int known = !apart[i];
+		for (int k = 0; !known && k < n_before; k++)
+			known = lies_in(&r, before[k], out, n);
+		bytes += known ? 0 : (int64_t)(r.end - r.start);
+	}
+	return bytes;
 }
 
 int ww_outputs_readable(pid_t pid, int64_t address)

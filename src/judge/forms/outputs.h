@@ -17,6 +17,10 @@
  * seen at several addresses, and a page that nobody has written is zeros that cost nothing.  So each page of such an
  * output must have been written by that process, and be nobody else's.
  *
+ * What a call has returned is poisoned before the next one.  Memory that nobody has returned may hold what a solution
+ * wrote there beforehand, as zeros that are the same in each call.  PyTorch's own programs return what one of the last
+ * two calls has returned (26 of 26 tried); where a call does not, the time of writing its outputs once more is added.
+ *
  * What is said is not believed: addresses and strides only select bytes of the candidate's own process, and what is not
  * there is its failure.  Nothing can be computed while the judge reads: no thread runs, and the filter refuses
  * userfaultfd and io_uring, by which a page could be made on demand.  Rejected: a pipe or a copy by the harness after
@@ -47,6 +51,10 @@ int ww_outputs_share(const struct ww_tensor *t, const int64_t *strides);
  * after a call, so a solution that expects to find there what it wrote is wrong. */
 void ww_outputs_poison(
 	pid_t pid, const int64_t *places, const struct ww_tensor *out, int n, const int *apart, unsigned char byte);
+/* Bytes of outputs with apart[i] that lie where none of the n_before earlier calls has returned an output: memory that
+ * nobody has poisoned since the solution wrote there, when nobody's clock ran. */
+int64_t ww_outputs_unpoisoned(const int64_t *places, const struct ww_tensor *out, int n, const int *apart,
+	const int64_t *const before[], int n_before);
 /* Whether this system lets the judge read memory of a process that it has started, and whose its pages are: one byte at
  * `address`, which that process has written. */
 int ww_outputs_readable(pid_t pid, int64_t address);

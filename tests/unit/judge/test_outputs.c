@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -121,6 +122,25 @@ static void nothing_that_is_not_there(void **state)
 	assert_false(ww_outputs_take(getpid(), too_few, 2, &t, 1, &into, why, sizeof(why)));
 	assert_non_null(strstr(why, "output 0"));
 	munmap(m, 4096);
+}
+
+/* Elements far apart, in memory that nobody has written: the judge does not take as much of its own. */
+static void far_apart(void **state)
+{
+	enum { ELEMENTS = 1 << 18, STEP = 160 };
+	static const int size[] = { ELEMENTS }, order[] = { 0 };
+	static float to[ELEMENTS];
+	const size_t bytes = (size_t)ELEMENTS * STEP * 4;
+	struct ww_tensor t = tensor(1, size, order);
+	struct rusage before, after;
+	(void)state;
+	void *m = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	assert_true(m != MAP_FAILED);
+	getrusage(RUSAGE_SELF, &before);
+	assert_true(takes(&t, m, (int64_t[]){ STEP }, to));
+	getrusage(RUSAGE_SELF, &after);
+	assert_true(after.ru_maxrss - before.ru_maxrss < 64 << 10);
+	munmap(m, bytes);
 }
 
 /* ---- Pieces of device memory that are lent */
@@ -301,11 +321,31 @@ static void returned_outputs_are_poisoned(void **state)
 	ww_outputs_poison(getpid(), places, t, 3, own, 0xfe);
 }
 
+/* Bytes of outputs that lie where no earlier call has returned any, but for those that are not the solution's own. */
+static void outputs_in_memory_of_no_earlier_call(void **state)
+{
+	static const int size[] = { 100 }, plain[] = { 0 }, own[] = { 1, 0 };
+	struct ww_tensor t[] = { tensor(1, size, plain), tensor(1, size, plain) };
+	const int64_t first[] = { 4096, 1, 8192, 1 }, second[] = { 12288, 1, 16384, 1 }, none[] = { 0, 1, 0, 1 };
+	const int64_t *const before[] = { first, second }, *const one[] = { NULL, second };
+	(void)state;
+	assert_int_equal(ww_outputs_unpoisoned(first, t, 2, own, before, 2), 0);
+	assert_int_equal(ww_outputs_unpoisoned(first, t, 2, own, one, 2), 400);
+	assert_int_equal(
+		ww_outputs_unpoisoned((int64_t[]){ 16384, 1, 0, 1 }, t, 2, own, before, 2), 0); /* as another one */
+	assert_int_equal(ww_outputs_unpoisoned((int64_t[]){ 4100, 1, 0, 1 }, t, 2, own, before, 2), 400);
+	assert_int_equal(ww_outputs_unpoisoned((int64_t[]){ 20480, 1, 0, 1 }, t, 2, own, before, 2), 400);
+	assert_int_equal(ww_outputs_unpoisoned((int64_t[]){ 4096, 1, 20480, 1 }, t, 2, own, before, 2), 0);
+	assert_int_equal(ww_outputs_unpoisoned(none, t, 2, own, before, 2), 0);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(shared_elements), cmocka_unit_test(any_layout),
-		cmocka_unit_test(memory_of_their_own), cmocka_unit_test(returned_outputs_are_poisoned),
-		cmocka_unit_test(nothing_that_is_not_there), cmocka_unit_test(pieces), cmocka_unit_test(whose_code),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(far_apart),
+		cmocka_unit_test(outputs_in_memory_of_no_earlier_call), cmocka_unit_test(shared_elements),
+		cmocka_unit_test(any_layout), cmocka_unit_test(memory_of_their_own),
+		cmocka_unit_test(returned_outputs_are_poisoned), cmocka_unit_test(nothing_that_is_not_there),
+		cmocka_unit_test(pieces), cmocka_unit_test(whose_code),
 		cmocka_unit_test(a_long_call_counts_as_the_middle_one) };
 	return cmocka_run_group_tests_name("judge/outputs", tests, NULL, NULL);
 }
