@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static void on_signal(int sig) { ww_cmd_interrupted = ww_cmd_interrupted + 1; }
@@ -73,6 +74,17 @@ static int finish_output(int code)
 	return 3;
 }
 
+/* Each tensor of an open task is a descriptor or two; systems allow 1,024 unless asked for more. */
+static void allow_files(void)
+{
+	const rlim_t enough = 1 << 14;
+	struct rlimit r;
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur >= enough)
+		return;
+	r.rlim_cur = r.rlim_max < enough ? r.rlim_max : enough;
+	setrlimit(RLIMIT_NOFILE, &r);
+}
+
 int main(int argc, char **argv)
 {
 	ww_policy_hide_keys();
@@ -84,6 +96,7 @@ int main(int argc, char **argv)
 				return w->run(argc - 2, argv + 2);
 	}
 	install_signals();
+	allow_files();
 	ww_cmd_json = has_word(argc - 1, argv + 1, "--json", "--json");
 	return finish_output(dispatch(argc, argv));
 }

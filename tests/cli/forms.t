@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # timeout: 400
-# budget: 10 CPU-seconds
+# budget: 20 CPU-seconds
 """Solutions in the KernelBench and CUDA-Agent forms on the cpu target, all through one batch: honest ones, wrong ones,
 escapes.
 
@@ -161,6 +161,21 @@ solution("its times are the clock's", body(HONEST), "ok", depth="full",
 solution("other names: found by value", body(HONEST.replace("self.norm", "self.a").replace("self.weight", "self.b"),
          HEAD.replace("self.norm", "self.a").replace("self.weight", "self.b")), "ok")
 solution("tensors that have no memory of their own", body(HONEST, HEAD.replace("\n    def forward", NO_MEMORY + "\n    def forward")), "ok")
+MANY = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.each = nn.ParameterList([torch.randn(4) for _ in range(1030)])
+
+    def forward(self, x):
+        return x + torch.stack(list(self.each)).sum(0)
+"""
+solution("more tensors than a system's usual limit of files", MANY.replace("class Model", "class ModelNew"), "ok", task=put(
+    "tasks/many.py", MANY + "\n\ndef get_inputs():\n    return [torch.randn(16, 4)]\n\n\ndef get_init_inputs():\n"
+                            "    return []\n"))
 solution("load_inline", "from torch.utils.cpp_extension import load_inline\n"
          + HEAD.replace("class ModelNew", "ext = load_inline('scale', cpp_sources=[r'''"
          + EXTENSION + "'''], functions=['scale'], extra_cflags=['-O2'])\n\n\nclass ModelNew")

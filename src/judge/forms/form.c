@@ -45,7 +45,7 @@ enum {
 	SETUP_LIMIT_S = 60,
 	FIRST_CALL_LIMIT_S = 30,
 	SETTLE_US = 2000,
-	MAX_FDS = 1024,
+	MAX_FDS = 3072, /* a candidate may have 4,096 files open (bridge/wwcandidate/confine.py) */
 	MAX_WORDS = WW_MAX_OUTPUTS * (1 + WW_MAX_RANK),
 	BUILD_VERSION = 2,
 	BUILD_MAX_BYTES = 257 << 20 /* bridge/wwcandidate/build.py, MAX_BYTES and the index */
