@@ -1131,21 +1131,28 @@ static void set_type(json_t *list, const char *type)
 		json_object_set_new(t, "dtype", json_string(type));
 }
 
+static void set_groups(json_t *g, int c, int kernel, int groups)
+{
+	json_t *w = json_array_get(json_object_get(g, "params"), 0);
+	json_t *args = json_object_get(json_array_get(json_object_get(g, "nodes"), 0), "args");
+
+	json_array_set_new(json_object_get(w, "sizes"), 1, json_integer(c / groups));
+	json_array_set_new(json_object_get(w, "strides"), 0, json_integer(c / groups * kernel * kernel));
+	json_array_append_new(args, json_pack("[i,i]", 1, 1));
+	json_array_append_new(args, json_integer(groups));
+}
+
 /* A convolution in groups of what lies in 16 bits, as test_light_convolutions() has it. */
 static json_t *half_convolution(int c, int k, int kernel, int groups)
 {
-	json_t *g = convolution_and_norm(64, c, k, 16, kernel), *w = json_array_get(json_object_get(g, "params"), 0), *n;
+	json_t *g = convolution_and_norm(64, c, k, 16, kernel), *n;
 	size_t i;
 
 	set_type(json_object_get(g, "inputs"), "float16");
 	set_type(json_object_get(g, "params"), "float16");
 	json_array_foreach(json_object_get(g, "nodes"), i, n)
 		set_type(json_object_get(n, "out"), "float16");
-	json_array_set_new(json_object_get(w, "sizes"), 1, json_integer(c / groups));
-	json_array_set_new(json_object_get(w, "strides"), 0, json_integer(c / groups * kernel * kernel));
-	n = json_object_get(json_array_get(json_object_get(g, "nodes"), 0), "args");
-	json_array_append_new(n, json_pack("[i,i]", 1, 1));
-	json_array_append_new(n, json_integer(groups));
+	set_groups(g, c, kernel, groups);
 	return g;
 }
 
@@ -1188,6 +1195,39 @@ static void test_shared_filters(void **state)
 	assert_non_null(strstr(r.plan_text, "ww_recipe_pad(p, &(struct ww_matrix){ .buf = p_first_weight->buf"));
 	ww_pl_result_release(&r);
 	json_decref(g);
+}
+
+/* grid_sample of each mode and padding is ours; what is sampled bicubically, by sixteen loads, is stored once for the
+ * passes of a norm. */
+static void test_sampled(void **state)
+{
+	static const char graph[] =
+		"{\"version\": 1, \"inputs\": [{\"name\": \"x\", \"dtype\": \"float32\", \"sizes\": [8, 32, 64, 96], "
+		"\"strides\": [196608, 6144, 96, 1]}, {\"name\": \"grid\", \"dtype\": \"float32\", \"sizes\": [8, 128, 32, 2], "
+		"\"strides\": [8192, 64, 2, 1]}], \"params\": [], \"nodes\": [{\"name\": \"s\", \"op\": "
+		"\"aten.grid_sampler.default\", \"args\": [{\"ref\": \"x\"}, {\"ref\": \"grid\"}, %d, %d, false], \"kwargs\": {}, "
+		"\"out\": [{\"dtype\": \"float32\", \"sizes\": [8, 32, 128, 32], \"strides\": [131072, 4096, 32, 1]}]}, "
+		"{\"name\": \"n\", \"op\": \"aten.group_norm.default\", \"args\": [{\"ref\": \"s\"}, 2], \"kwargs\": {}, \"out\": "
+		"[{\"dtype\": \"float32\", \"sizes\": [8, 32, 128, 32], \"strides\": [131072, 4096, 32, 1]}]}], \"outputs\": "
+		"[{\"name\": \"output0\", \"ref\": \"n\", \"dtype\": \"float32\", \"sizes\": [8, 32, 128, 32], \"strides\": "
+		"[131072, 4096, 32, 1]}]}";
+
+	(void)state;
+	for (int mode = 0; mode < 3; mode++)
+		for (int padding = 0; padding < 3; padding++) {
+			char text[sizeof(graph)];
+			struct pl_result r;
+			json_t *g;
+
+			snprintf(text, sizeof(text), graph, mode, padding);
+			g = json_loads(text, 0, NULL);
+			build(g, "cuda", &r);
+			assert_string_equal(r.why, "");
+			if (strstr(r.plan_text, "ww_pytorch(") || (mode == 2 && count(r.device_text, "in_x[") != 16))
+				fail_msg("%d %d: %s", mode, padding, r.device_text);
+			ww_pl_result_release(&r);
+			json_decref(g);
+		}
 }
 
 /* Parts of a sum over 16 bits, and what is computed from it before the operator rounds, are stored as fp32. */
@@ -2195,7 +2235,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
 		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
-		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place) };
+		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place), cmocka_unit_test(test_sampled) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

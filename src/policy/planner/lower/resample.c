@@ -499,63 +499,101 @@ static struct val *pixel_of(struct pl *pl, struct val *x, const struct ix *size,
 	return OP(MUL, OP(SUB, OP(MUL, OP(ADD, x, f32(pl, 1)), n), f32(pl, 1)), f32(pl, 0.5));
 }
 
-/* in[n, c, y, x], 0 outside; y and x are integers as floats, of shape (N, H, W). */
-static struct val *pixel_at(struct pl *pl, struct val *in, struct val *y, struct val *x, const struct ix *const *size)
+enum { ZEROS, BORDER, REFLECTION };
+
+/* A pixel index (float) outside of `size` pixels as one of those that the padding mode takes there.  Reflected are
+ * pixels' edges, or with align_corners their centres. */
+static struct val *padded(struct pl *pl, struct val *x, const struct ix *size, int64_t padding, int align)
+{
+	struct val *last = pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, ix_addc(pl, size, -1)), WW_F32);
+	struct val *low = f32(pl, align ? 0 : -0.5), *span = align ? last : OP(ADD, last, f32(pl, 1)), *twice;
+
+	if (padding == ZEROS)
+		return x;
+	if (padding == REFLECTION && align && ix_is(size, 1))
+		x = OP(MUL, x, f32(pl, 0));
+	else if (padding == REFLECTION) {
+		twice = OP(MUL, span, f32(pl, 2));
+		x = OP(FMOD, pl_op1(pl, OP_ABS, OP(SUB, x, low)), twice);
+		x = OP(ADD, OP(MINIMUM, x, OP(SUB, twice, x)), low);
+	}
+	return OP(MINIMUM, OP(MAXIMUM, x, f32(pl, 0)), last);
+}
+
+/* One index of pixels, of shape (N, H, W): whether it is inside, and an integer, 0 where it is not. */
+struct pixel {
+	struct val *ok, *at;
+};
+
+/* x: an integer as a float, or nan. */
+static struct pixel pixel_index(struct pl *pl, struct val *x, const struct ix *size)
+{
+	struct val *n = pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, size), WW_F32);
+	struct pixel p = { OP(LAND, OP(LE, f32(pl, 0), x), OP(LT, x, n)), NULL };
+
+	p.at = pl_cast(pl, to_index(pl, pl_where(pl, p.ok, x, f32(pl, 0))), WW_I64);
+	return p;
+}
+
+/* in[n, c, y, x], 0 outside. */
+static struct val *pixel_at(
+	struct pl *pl, struct val *in, const struct pixel *y, const struct pixel *x, const struct ix *const *size)
 {
 	const struct ix *merged[3] = { in->size[0], in->size[1], ix_mul(pl, in->size[2], in->size[3]) },
 					*omap[3] = { pl->place[0], pl->place[2], pl->place[3] };
-	struct val *h = pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, in->size[2]), WW_F32),
-			   *w = pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, in->size[3]), WW_F32), *ok, *lin, *v;
+	struct val *lin = OP(ADD, OP(MUL, y->at, pl_index(pl, WW_I64, 0, NULL, in->size[3])), x->at), *v;
 
-	ok = OP(LAND, OP(LAND, OP(LE, f32(pl, 0), y), OP(LT, y, h)), OP(LAND, OP(LE, f32(pl, 0), x), OP(LT, x, w)));
-	y = pl_cast(pl, pl_where(pl, ok, y, f32(pl, 0)), WW_I64);
-	x = pl_cast(pl, pl_where(pl, ok, x, f32(pl, 0)), WW_I64);
-	lin = pl_view(pl, OP(ADD, OP(MUL, y, pl_index(pl, WW_I64, 0, NULL, in->size[3])), x), 4, size, omap);
+	lin = pl_view(pl, lin, 4, size, omap);
 	v = pl_gather(
 		pl, pl_reshape(pl, in, 3, merged), lin, 2, 4, size, (const struct ix *[]){ pl->place[0], pl->place[1], NULL });
-	return pl_where(pl, pl_view(pl, ok, 4, size, omap), v, f32(pl, 0));
+	return pl_where(pl, pl_view(pl, OP(LAND, y->ok, x->ok), 4, size, omap), v, f32(pl, 0));
 }
 
-/* grid_sample: bilinear or nearest, with padding by zeros or by the border. */
+enum { BILINEAR, NEAREST, BICUBIC };
+
+/* grid_sample.  Weighted neighbours along x, whose sums are weighted along y. */
 static void grid_sampler(struct pl *pl, struct gnode *n)
 {
-	struct val *in = pl_need_val(pl, n, 0, "input"), *grid = pl_need_val(pl, n, 1, "grid"), *p[2], *low[2], *out = NULL;
+	struct val *in = pl_need_val(pl, n, 0, "input"), *grid = pl_need_val(pl, n, 1, "grid"), *weight[2][4], *out = NULL;
 	int64_t mode = pl_arg_int(pl, n, 2, "interpolation_mode", 0), padding = pl_arg_int(pl, n, 3, "padding_mode", 0);
-	int align = (int)pl_arg_int(pl, n, 4, "align_corners", 0);
+	int align = (int)pl_arg_int(pl, n, 4, "align_corners", 0), taps = mode == BICUBIC ? 4 : mode == NEAREST ? 1 : 2;
 	const struct ix *size[4], *omap[3] = { pl->place[0], pl->place[2], pl->place[3] };
+	struct pixel pixel[2][4];
 
 	if (in->rank != 4)
 		pl_cannot(pl, n, "its input is 5-dimensional (volumes)");
 	if (in->dt != WW_F32)
 		pl_cannot(pl, n, "its operands are not float32");
-	if (mode > 1)
-		pl_cannot(pl, n, "it samples bicubically");
-	if (padding > 1)
-		pl_cannot(pl, n, "its padding mode is reflection");
 	size[0] = in->size[0], size[1] = in->size[1], size[2] = grid->size[1], size[3] = grid->size[2];
 	for (int i = 0; i < 2; i++) { /* x, y */
-		struct val *last = pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, ix_addc(pl, in->size[3 - i], -1)), WW_F32);
+		const struct ix *pixels = in->size[3 - i];
+		struct val *p = pixel_of(pl, pl_select(pl, grid, 3, ix_const(pl, i)), pixels, align), *low, *t;
 
-		p[i] = pixel_of(pl, pl_select(pl, grid, 3, ix_const(pl, i)), in->size[3 - i], align);
-		p[i] = padding ? OP(MINIMUM, OP(MAXIMUM, p[i], f32(pl, 0)), last) : p[i];
-		low[i] = pl_op1(pl, mode ? OP_ROUND : OP_FLOOR, p[i]);
-	}
-	if (mode) {
-		done(n, pixel_at(pl, in, low[1], low[0], size));
-		return;
-	}
-	for (int k = 0; k < 4; k++) {
-		struct val *at[2], *w = NULL;
+		p = mode == BICUBIC ? p : padded(pl, p, pixels, padding, align);
+		low = pl_op1(pl, mode == NEAREST ? OP_ROUND : OP_FLOOR, p);
+		t = OP(SUB, p, low);
+		for (int k = 0; k < taps; k++) {
+			struct val *at = OP(ADD, low, f32(pl, mode == BICUBIC ? k - 1 : k));
 
-		for (int i = 0; i < 2; i++) {
-			struct val *t = OP(SUB, p[i], low[i]), *part = k >> i & 1 ? t : OP(SUB, f32(pl, 1), t);
-
-			at[i] = k >> i & 1 ? OP(ADD, low[i], f32(pl, 1)) : low[i];
-			w = w ? OP(MUL, w, part) : part;
+			pixel[i][k] = pixel_index(pl, mode == BICUBIC ? padded(pl, at, pixels, padding, align) : at, pixels);
+			at = mode == BICUBIC ? cubic(pl, t, k - 1) : k ? t : OP(SUB, f32(pl, 1), t);
+			weight[i][k] = pl_view(pl, at, 4, size, omap);
 		}
-		at[0] = OP(MUL, pixel_at(pl, in, at[1], at[0], size), pl_view(pl, w, 4, size, omap));
-		out = out ? OP(ADD, out, at[0]) : at[0];
 	}
+	for (int y = 0; y < taps; y++) {
+		struct val *row = NULL;
+
+		for (int x = 0; x < taps; x++) {
+			struct val *v = pixel_at(pl, in, &pixel[1][y], &pixel[0][x], size);
+
+			v = mode == NEAREST ? v : OP(MUL, v, weight[0][x]);
+			row = row ? OP(ADD, row, v) : v;
+		}
+		row = mode == NEAREST ? row : OP(MUL, row, weight[1][y]);
+		out = out ? OP(ADD, out, row) : row;
+	}
+	if (mode == BICUBIC)
+		pl_make_root(pl, out); /* sixteen loads apart, for each reader and pass */
 	done(n, out);
 }
 
