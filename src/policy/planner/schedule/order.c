@@ -31,6 +31,11 @@ static const double UNALIGNED_FP32 = 15e6, UNALIGNED_HALF = 22e6;
 static const double ENGINE_US = 4, ENGINE_STEP_US = .05, PACK_US = 4;
 /* Multiply-adds of cuDNN's depthwise kernels for channels-last (five of 3 x 3 to 7 x 7: 2.6 to 5 million). */
 static const double DEPTHWISE_WORK = 3.5e6;
+/* Products of an element and a tap, each for all filters of a group, of cuDNN's kernel for fp32 in PyTorch's order
+ * where a group has as many channels as filters, at most GROUP_FILTERS (8, 16, 16 and 24: 65 to 80 thousand, and no
+ * faster for fewer filters). */
+static const double GROUP_WORK = 68e3;
+enum { GROUP_FILTERS = 24 };
 /* Of cuDNN's products, a filter of one element, in either order (six of 48 to 256 channels: 2.5 to 3.1 MB/us). */
 static const double PRODUCT_BYTES = 2.8e6;
 /* A multiply-add of our direct template, whose loads wait for each other. */
@@ -207,6 +212,16 @@ static double product_us(const struct anchor *s)
 	return LAUNCH_US + fmax(work / (half ? UNALIGNED_HALF : UNALIGNED_FP32), moved(s) / PRODUCT_BYTES);
 }
 
+/* Is it one of fp32 whose groups have a few channels and as many filters, but not one?  cuDNN has no engine on tensor
+ * cores for it in PyTorch's order. */
+static int is_small_groups(const struct anchor *s)
+{
+	int64_t groups = s->conv.groups, c = ix_num(s->in[0].size[1]), k = ix_num(s->out->size[1]);
+
+	return groups > 1 && groups < c && c == k && c / groups <= GROUP_FILTERS && s->out->dt == WW_F32 &&
+		!s->conv.transposed;
+}
+
 /* The library's time in PyTorch's order: it transposes operands and result around the engine, which widens channels
  * that do not fill 16 bytes, or, for channels of less than that, takes an engine that reads that order. */
 static double unturned_us(const struct anchor *s)
@@ -218,6 +233,8 @@ static double unturned_us(const struct anchor *s)
 		return product_us(s);
 	if (is_few_transposed(s))
 		return engine;
+	if (is_small_groups(s))
+		return fmax(engine, pl_conv_work(s, &taps) / (double)(ix_num(s->out->size[1]) / s->conv.groups) / GROUP_WORK);
 	turned = engine + turned_us(s->in[0].size, rank, dt) + turned_us(s->in[1].size, rank, dt) +
 		turned_us(s->out->size, rank, dt);
 	return dt == WW_F32 && ix_num(s->in[0].size[1]) < 4
