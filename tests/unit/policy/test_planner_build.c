@@ -1143,17 +1143,46 @@ static void set_groups(json_t *g, int c, int kernel, int groups)
 }
 
 /* A convolution in groups of what lies in 16 bits, as test_light_convolutions() has it. */
-static json_t *half_convolution(int c, int k, int kernel, int groups)
+static json_t *half_convolution(int n, int c, int k, int side, int kernel, int groups)
 {
-	json_t *g = convolution_and_norm(64, c, k, 16, kernel), *n;
+	json_t *g = convolution_and_norm(n, c, k, side, kernel), *node;
 	size_t i;
 
 	set_type(json_object_get(g, "inputs"), "float16");
 	set_type(json_object_get(g, "params"), "float16");
-	json_array_foreach(json_object_get(g, "nodes"), i, n)
-		set_type(json_object_get(n, "out"), "float16");
+	json_array_foreach(json_object_get(g, "nodes"), i, node)
+		set_type(json_object_get(node, "out"), "float16");
 	set_groups(g, c, kernel, groups);
 	return g;
+}
+
+/* An image of one pixel (a squeeze-excite's) times a filter is a product, whose end has what follows; of few channels
+ * it stays a thread an element, and of several pixels a convolution. */
+static void test_images_of_one_pixel(void **state)
+{
+	static const struct {
+		int n, c, k, side, half;
+		const char *has;
+	} rows[] = { { 16, 192, 48, 1, 0, " rows: conv, bn\n" }, { 512, 192, 48, 1, 0, " gemm: conv, bn\n" },
+		{ 48, 768, 192, 1, 1, " gemm: conv, bn\n" }, { 16, 32, 192, 1, 0, " convolution: conv, bn\n" },
+		{ 16, 192, 48, 2, 0, " convolution: conv, bn\n" } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		json_t *g = rows[i].half ? half_convolution(rows[i].n, rows[i].c, rows[i].k, rows[i].side, 1, 1)
+								 : convolution_and_norm(rows[i].n, rows[i].c, rows[i].k, rows[i].side, 1);
+		json_t *norm = json_array_get(json_object_get(g, "nodes"), 1);
+		struct pl_result r;
+
+		json_object_set_new(norm, "op", json_string("aten.relu.default"));
+		json_object_set_new(norm, "args", json_pack("[{s:s}]", "ref", "conv"));
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		if (!strstr(r.plan_text, rows[i].has))
+			fail_msg("row %zu: %s", i, r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
 }
 
 /* cuDNN computes groups of few channels in fp32 and PyTorch's order without tensor cores (512 x 48 x 14 x 14 in three
@@ -1195,7 +1224,7 @@ static void test_filters_of_16_bits(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
-		json_t *g = half_convolution(rows[i].c, rows[i].k, rows[i].kernel, rows[i].groups);
+		json_t *g = half_convolution(64, rows[i].c, rows[i].k, 16, rows[i].kernel, rows[i].groups);
 		struct pl_result r;
 
 		build(g, "cuda", &r);
@@ -2261,7 +2290,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
 		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place), cmocka_unit_test(test_small_groups),
-		cmocka_unit_test(test_sampled) };
+		cmocka_unit_test(test_images_of_one_pixel), cmocka_unit_test(test_sampled) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -307,14 +307,24 @@ void pl_keep_sliced(const struct pl *pl, struct val *x)
 	x->last = x->kind == V_OP || x->last;
 }
 
-/* cpu: is the filter as large as the image (a squeeze-excite's 1 x 1 after the average)?  Then each image gives one
- * pixel, and the convolution is a matrix product; a vector of pixels would use one lane. */
+/* Is the filter as large as the image (a squeeze-excite's 1 x 1 after the average)?  Then each image gives one pixel,
+ * and the convolution is a matrix product.  On the cpu a vector of pixels would use one lane; on cuda the library has a
+ * pass for what follows behind its kernel, and a thread of our template goes along all channels, more than SHORT of
+ * which take longer than a product of one wave of tiles. */
 static int is_product(const struct pl *pl, const struct anchor *s, const struct ix *const *out)
 {
-	for (int e = 0; e < s->conv.nd; e++)
+	enum { SHORT = 64, ONE_WAVE = 1 << 27 };
+	int64_t taps = 1, channels = ix_num(s->in[0].size[1]);
+
+	for (int e = 0; e < s->conv.nd; e++) {
 		if (ix_num(out[2 + e]) != 1 || s->conv.pad[e] || ix_num(s->in[0].size[2 + e]) != ix_num(s->in[1].size[2 + e]))
 			return 0;
-	return pl->target == WW_TARGET_CPU && s->conv.groups == 1 && !s->conv.transposed;
+		taps *= ix_num(s->in[1].size[2 + e]);
+	}
+	if (s->conv.groups > 1 || s->conv.transposed)
+		return 0;
+	return pl->target == WW_TARGET_CPU ||
+		(taps == 1 && channels > SHORT && !pl_all_plain(pl) && pl_numel_now(s->in[0].val) * ix_num(out[1]) <= ONE_WAVE);
 }
 
 static struct val *by_product(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int rank)
