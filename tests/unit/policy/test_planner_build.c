@@ -1236,6 +1236,28 @@ static void test_filters_of_16_bits(void **state)
 	}
 }
 
+/* Images that data chooses, stored channels-last: a warp reads whole sectors of the planes (160 x 256 x 32 x 4 by 256
+ * indices: 302 MB from the second level by count without, 67 so). */
+static void test_chosen_images_turned(void **state)
+{
+	static const char graph[] =
+		"{\"version\": 1, \"inputs\": [{\"name\": \"x\", \"dtype\": \"float32\", \"sizes\": [160, 256, 32, 4], "
+		"\"strides\": [32768, 128, 4, 1]}, {\"name\": \"i\", \"dtype\": \"int64\", \"sizes\": [256], \"strides\": [1]}], "
+		"\"params\": [], \"nodes\": [{\"name\": \"n\", \"op\": \"aten.index.Tensor\", \"args\": [{\"ref\": \"x\"}, "
+		"[{\"ref\": \"i\"}]], \"kwargs\": {}, \"out\": [{\"dtype\": \"float32\", \"sizes\": [256, 256, 32, 4], "
+		"\"strides\": [32768, 1, 1024, 256]}]}], \"outputs\": [{\"name\": \"output0\", \"ref\": \"n\", \"dtype\": "
+		"\"float32\", \"sizes\": [256, 256, 32, 4], \"strides\": [32768, 1, 1024, 256]}]}";
+	json_t *g = json_loads(graph, 0, NULL);
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cuda", &r);
+	assert_string_equal(r.why, "");
+	assert_non_null(strstr(r.plan_text, "_HIGH"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* All images share a filter, and a tensor map has no stride of 0: gemm16 reads a copy for each of them. */
 static void test_shared_filters(void **state)
 {
@@ -2290,7 +2312,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
 		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place), cmocka_unit_test(test_small_groups),
-		cmocka_unit_test(test_images_of_one_pixel), cmocka_unit_test(test_sampled) };
+		cmocka_unit_test(test_images_of_one_pixel), cmocka_unit_test(test_sampled),
+		cmocka_unit_test(test_chosen_images_turned) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

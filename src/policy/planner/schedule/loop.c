@@ -7,6 +7,7 @@
  * the cpu an expression without a vector form makes the kernel scalar. */
 #include "policy/planner/schedule/schedule.h"
 
+#include <math.h>
 #include <string.h>
 
 const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int n)
@@ -448,7 +449,16 @@ static int widest(const struct kern *k)
 	return 8;
 }
 
-/* Elements that are read and written along axis v, but not along the lane. */
+static int64_t elements_of(const struct buf *b)
+{
+	int64_t n = 1;
+
+	for (int d = 0; d < b->rank; d++)
+		n *= ix_num(b->size[d]);
+	return n;
+}
+
+/* Elements that are read and written along axis v, but not along the lane.  Where data says a place, all rows may. */
 static double along_only(
 	struct pl *pl, struct kern *k, const struct ix_atom *v, const struct ix_atom *lane, int *itemsize)
 {
@@ -467,7 +477,9 @@ static double along_only(
 		if (!ix_has(off[i], lane) || runs_along(pl, off[i], lane) || !runs_along(pl, off[i], v))
 			continue;
 		for (int d = 0; d < k->n_row; d++)
-			places *= ix_has(off[i], k->row[d]) ? (double)ix_num(k->row[d]->b) : 1;
+			places *= ix_has(off[i], k->row[d]) || ix_looks_up(off[i]) ? (double)ix_num(k->row[d]->b) : 1;
+		if (ix_looks_up(off[i]))
+			places = fmin(places, (double)elements_of(buf[i]));
 		*itemsize = places > sum ? pl_itemsize(buf[i]->dt) : *itemsize;
 		sum += places;
 	}
@@ -653,12 +665,9 @@ static void gather_inside(struct pl *pl, struct kern *k)
 	if (last < 1 || ix_num(k->row[last + 1]->b) * pl_itemsize(k->out[0]->dt) < LONG_RUN)
 		return;
 	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++) {
-		int64_t elements = 1, bytes;
+		int64_t elements = elements_of(buf[i]), bytes = elements * pl_itemsize(buf[i]->dt);
 		int free = -1, inner = 0;
 
-		for (int d = 0; d < buf[i]->rank; d++)
-			elements *= ix_num(buf[i]->size[d]);
-		bytes = elements * pl_itemsize(buf[i]->dt);
 		for (int d = 0; d <= last; d++) {
 			if (free < 0 && !ix_has(off[i], k->row[d]))
 				free = d;
