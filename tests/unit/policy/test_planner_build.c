@@ -903,6 +903,27 @@ static void test_parts_of_small_images(void **state)
 	json_decref(d);
 }
 
+/* Statistics of a large batch norm go by parts in PyTorch's order, too, which are read along memory, and what it
+ * normalises is a pointwise kernel; a small one is held by rows. */
+static void test_large_batch_norm(void **state)
+{
+	static const int side[] = { 112, 28 };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		json_t *g = convolution_and_norm(8, 96, 160, side[i], 3);
+		struct pl_result r;
+
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		if (count(r.plan_text, "  rows: bn\n") != (i ? 1 : 2) || count(r.plan_text, "  pointwise: bn\n") != !i ||
+			(!i && !strstr(r.device_text, "pl_squares g0")))
+			fail_msg("%d: %s", side[i], r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Microseconds of a build in PyTorch's order over those of the one channels-last. */
 static double gain_of_last(json_t *g)
 {
@@ -2313,7 +2334,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
 		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place), cmocka_unit_test(test_small_groups),
 		cmocka_unit_test(test_images_of_one_pixel), cmocka_unit_test(test_sampled),
-		cmocka_unit_test(test_chosen_images_turned) };
+		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

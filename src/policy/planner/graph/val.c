@@ -431,6 +431,16 @@ static int fits_clusters(struct pl *pl, const struct val *a, int64_t rows, int64
 		rows * 16 >= pl->dev.sm_count && cols <= 262144 && pl_is_innermost(pl, a, a->rank - 1);
 }
 
+/* Rows of fp32 in pieces of memory (a batch norm's), so long that a cluster would hold each, and beyond what the second
+ * level still has: while the blocks of a cluster waited for each other memory was busy for a third of the time (1.3 to
+ * 1.75 MB/us, nine batch norms on an H200).  In parts they are read twice at 4 MB/us. */
+static int is_streamed(const struct pl *pl, const struct val *a, int64_t rows, int64_t cols)
+{
+	enum { LARGE = 1 << 25, HELD = 16384 };
+
+	return pl->target == WW_TARGET_CUDA && a->dt == WW_F32 && cols > HELD && rows * cols * 4 >= LARGE;
+}
+
 /* Dimension d as two, the outer one of `parts`, which divide its size. */
 static struct val *two_from_one(struct pl *pl, struct val *a, int d, int64_t parts)
 {
@@ -510,8 +520,8 @@ static struct val *lines(struct pl *pl, enum pl_red red, struct val *a, int nred
 }
 
 /* Too few results to keep the machine busy, too much work for each: reduce in two kernels.  The parts are the outer
- * reduced dimensions, or an exact split of the only one. */
-static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred)
+ * reduced dimensions, or an exact split of the only one.  apart: dimensions of the results lie between these. */
+static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred, int apart)
 {
 	int64_t rows = 1, cols = 1,
 			want = pl->target == WW_TARGET_CUDA ? 2 * (pl->dev.sm_count > 0 ? pl->dev.sm_count : 132) : 8;
@@ -529,8 +539,8 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 			if (part || nred > 1)
 				return lines(pl, red, part ? part : a, nred + (part != NULL), d);
 		}
-	if (red >= RED_ARGMAX || rows >= want || cols < (pl->target == WW_TARGET_CUDA ? 16384 : 32768) ||
-		fits_clusters(pl, a, rows, cols))
+	if (red >= RED_ARGMAX || cols < (pl->target == WW_TARGET_CUDA ? 16384 : 32768) ||
+		((rows >= want || fits_clusters(pl, a, rows, cols)) && !(apart && is_streamed(pl, a, rows, cols))))
 		return red_last(pl, red, a, nred);
 	if (nred > 1) {
 		int64_t outer = 1;
@@ -558,7 +568,7 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 
 struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim)
 {
-	int perm[PL_MAX_RANK], n = 0, nred = 0, rank = a->rank;
+	int perm[PL_MAX_RANK], n = 0, nred = 0, rank = a->rank, apart = 0;
 	unsigned one = 0; /* dimensions of size 1 beside others: nothing to reduce */
 	struct val *v;
 
@@ -574,14 +584,16 @@ struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned ma
 		return v;
 	}
 	for (int d = 0; d < rank; d++)
-		if (!(mask >> d & 1))
+		if (!(mask >> d & 1)) {
 			perm[n++] = d;
+			apart |= (mask & ((1u << d) - 1)) && mask >> d;
+		}
 	for (int d = 0; d < rank; d++)
 		if (mask >> d & 1) {
 			perm[n++] = d;
 			nred++;
 		}
-	v = nred ? split(pl, red, pl_permute(pl, a, perm), nred) : a;
+	v = nred ? split(pl, red, pl_permute(pl, a, perm), nred, apart) : a;
 	for (int d = 0; keepdim && d < rank; d++)
 		if (mask >> d & 1)
 			v = pl_unsqueeze(pl, v, d);
