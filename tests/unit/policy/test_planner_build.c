@@ -924,6 +924,46 @@ static void test_large_batch_norm(void **state)
 	}
 }
 
+/* n x c x side x side, gelu, and maxima of side x side windows `stride` apart. */
+static json_t *gelu_and_pool(int n, int c, int side, int window, int stride)
+{
+	int out = (side - window) / stride + 1;
+	json_t *x = json_pack("{s:s, s:[i,i,i,i], s:[i,i,i,i]}", "dtype", "float32", "sizes", n, c, side, side, "strides",
+		c * side * side, side * side, side, 1);
+	json_t *y = json_pack("{s:s, s:[i,i,i,i], s:[i,i,i,i]}", "dtype", "float32", "sizes", n, c, out, out, "strides",
+		c * out * out, out * out, out, 1);
+	json_t *input = json_deep_copy(x), *output = json_deep_copy(y);
+
+	json_object_set_new(input, "name", json_string("x"));
+	json_object_update_new(output, json_pack("{s:s, s:s}", "name", "output0", "ref", "pool"));
+	return json_pack("{s:i, s:[o], s:[], s:[{s:s, s:s, s:[{s:s}], s:{}, s:[o]}, {s:s, s:s, s:[{s:s}, [i,i], [i,i]], "
+					 "s:{}, s:[o]}], s:[o]}",
+		"version", 1, "inputs", input, "params", "nodes", "name", "gelu", "op", "aten.gelu.default", "args", "ref", "x",
+		"kwargs", "out", x, "name", "pool", "op", "aten.max_pool2d.default", "args", "ref", "gelu", window, window,
+		stride, stride, "kwargs", "out", y, "outputs", output);
+}
+
+/* A gelu that sixteen windows would compute is stored; not one that each window has for itself, or nearly. */
+static void test_costly_windows(void **state)
+{
+	static const struct {
+		int window, stride, kernels;
+	} rows[] = { { 4, 1, 2 }, { 4, 4, 1 }, { 3, 2, 1 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		json_t *g = gelu_and_pool(16, 64, 64, rows[i].window, rows[i].stride);
+		struct pl_result r;
+
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		if (r.n_kern != rows[i].kernels)
+			fail_msg("row %zu: %s", i, r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Microseconds of a build in PyTorch's order over those of the one channels-last. */
 static double gain_of_last(json_t *g)
 {
@@ -2334,7 +2374,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
 		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place), cmocka_unit_test(test_small_groups),
 		cmocka_unit_test(test_images_of_one_pixel), cmocka_unit_test(test_sampled),
-		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm) };
+		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
+		cmocka_unit_test(test_costly_windows) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -148,3 +148,23 @@ void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx)
 	default: break;
 	}
 }
+
+static int add_cost(void *ctx, struct val *v, const struct ix *const *idx)
+{
+	(void)idx;
+	if (v->kind == V_OP)
+		*(int *)ctx += pl_ops[v->op].cost;
+	return 0;
+}
+
+int pl_cost(struct pl *pl, struct val *v, const struct ix *const *idx)
+{
+	struct walk w;
+	int cost = 0;
+
+	pl_walk_init(&w, pl, v);
+	w.stop = add_cost;
+	w.stop_ctx = &cost;
+	pl_walk(&w, v, idx);
+	return cost;
+}

@@ -44,3 +44,5 @@ struct val *pl_taken(struct pl *pl, const struct val *v, const struct ix *const 
 /* out[0..n-1] = map[] of v with its placeholders replaced by idx. */
 void pl_map_index(struct pl *pl, const struct val *v, const struct ix *const *map, int n, const struct ix *const *idx,
 	const struct ix **out);
+/* What computing v at idx costs, in the units of pl_ops, without what is stored or reduced. */
+int pl_cost(struct pl *pl, struct val *v, const struct ix *const *idx);

@@ -5,6 +5,8 @@
  * windowed view, which the row kernels always cover. */
 #include "policy/planner/lower/lower.h"
 
+#include "policy/planner/graph/walk.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -513,6 +515,37 @@ static struct val *pooled(struct pl *pl, struct gnode *n, struct val *a, int nd,
 	return a;
 }
 
+/* How many windows compute an element, where each computes its own: a thread's four neighbours share theirs. */
+static double windows_of(int nd, const int64_t *k, const int64_t *s)
+{
+	double n = 1;
+
+	for (int d = 0; d < nd; d++)
+		n *= fmax(1, d == nd - 1 ? (double)(3 * s[d] + k[d]) / (double)(4 * s[d]) : (double)k[d] / (double)s[d]);
+	return n;
+}
+
+/* cuda: what windows that overlap read is stored first where three of them or more would compute an element, and that
+ * takes half as long again (the logarithm of a softplus, for a local response norm of three channels; a gelu, for
+ * maxima of 4 x 4).  A square is computed again. */
+static void store_costly(struct pl *pl, struct val *a, int nd, const int64_t *k, const int64_t *s)
+{
+	static const double WORK = 2.1e7, BYTES = 4.2e6,
+						LAUNCH_US = 2; /* of a microsecond: in the units of pl_ops, bytes */
+	double windows = windows_of(nd, k, s), computed, stored;
+
+	while (!a->root &&
+		(a->kind == V_VIEW ||
+			(a->kind == V_OP && (a->n_arg == 1 || a->arg[0] == a->arg[1]) && pl_ops[a->op].cost <= 1)))
+		a = a->arg[0];
+	if (pl->target != WW_TARGET_CUDA || windows < 3 || a->kind != V_OP || a->root || !pl_is_float(a->dt))
+		return;
+	computed = (windows - 1) * pl_cost(pl, a, pl->place) * (double)pl_numel_now(a) / WORK;
+	stored = LAUNCH_US + 2 * (double)pl_itemsize(a->dt) * (double)pl_numel_now(a) / BYTES;
+	if (computed > 1.5 * stored)
+		pl_store_as_typed(pl, a, "windows that overlap read it, and it takes longer to compute than to load");
+}
+
 static void max_pool(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_need_val(pl, n, 0, "self"), *w;
@@ -532,6 +565,7 @@ static void max_pool(struct pl *pl, struct gnode *n)
 		done(n, by_stages(pl, n, RED_MAX, a, nd, k, s, p, dil));
 		return;
 	}
+	store_costly(pl, a, nd, k, s);
 	w = windows(pl, n, a, nd, k, s, p, dil, -INFINITY);
 	n->out[0] = pl_reduce(pl, RED_MAX, w, last_dims(w->rank, w->rank - a->rank), 0);
 	if (n->n_out > 1)
@@ -562,6 +596,7 @@ static void avg_pool(struct pl *pl, struct gnode *n)
 	if (goes_by_stages(pl, n, a, nd, k)) {
 		y = by_stages(pl, n, RED_SUM, a, nd, k, s, p, dil);
 	} else {
+		store_costly(pl, a, nd, k, s);
 		w = windows(pl, n, a, nd, k, s, p, dil, 0);
 		y = pl_reduce(pl, RED_SUM, w, last_dims(w->rank, w->rank - a->rank), 0);
 	}

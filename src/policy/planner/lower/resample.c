@@ -205,25 +205,12 @@ static void upsample_linear(struct pl *pl, struct gnode *n)
 	done(n, pl_cast(pl, a, n->meta[0].dt));
 }
 
-static int add_cost(void *ctx, struct val *v, const struct ix *const *idx)
-{
-	(void)idx;
-	*(int *)ctx += v->kind == V_OP ? pl_ops[v->op].cost : 0;
-	return 0;
-}
-
 /* Does computing an element again cost more than storing and loading it? */
 static int is_costly(struct pl *pl, struct val *v)
 {
 	enum { STORE_AND_LOAD = 10 };
-	struct walk w;
-	int cost = 0;
 
-	pl_walk_init(&w, pl, NULL);
-	w.stop = add_cost;
-	w.stop_ctx = &cost;
-	pl_walk(&w, v, pl->place);
-	return cost > STORE_AND_LOAD;
+	return pl_cost(pl, v, pl->place) > STORE_AND_LOAD;
 }
 
 /* Tensor.unfold: windows along a dimension.  On the cpu an operand whose windows overlap is stored first, so that its

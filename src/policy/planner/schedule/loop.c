@@ -794,27 +794,6 @@ static void swap(const struct ix_atom **a, const struct ix_atom **b)
 	*b = t;
 }
 
-static int add_cost(void *ctx, struct val *v, const struct ix *const *idx)
-{
-	(void)idx;
-	if (v->kind == V_OP)
-		*(int *)ctx += pl_ops[v->op].cost;
-	return 0;
-}
-
-/* In the units of pl_ops, without what is stored or reduced. */
-static int cost_of(struct pl *pl, struct val *v, const struct ix *const *idx)
-{
-	struct walk w;
-	int cost = 0;
-
-	pl_walk_init(&w, pl, v);
-	w.stop = add_cost;
-	w.stop_ctx = &cost;
-	pl_walk(&w, v, idx);
-	return cost;
-}
-
 /* Elements of the lane that are read and written at once, at the traced sizes; l->vec at most. */
 static int vector_of(struct pl *pl, const struct kern *k)
 {
@@ -851,7 +830,7 @@ static int vectors_ahead(struct pl *pl, struct kern *k)
 	if (n == 1 || k->n_out > 1 || !l->pass[0].n_load || *l->pass[0].row ||
 		elements / (l->vec / n) < 256 * AHEAD_BLOCKS * (int64_t)pl->dev.sm_count)
 		return 1;
-	return pl_all_loads(pl, k, off, buf, 512) <= AHEAD_LOADS && cost_of(pl, k->out[0], k->out_idx[0]) <= AHEAD_COST ? n
+	return pl_all_loads(pl, k, off, buf, 512) <= AHEAD_LOADS && pl_cost(pl, k->out[0], k->out_idx[0]) <= AHEAD_COST ? n
 																													: 1;
 }
 
@@ -925,7 +904,7 @@ static int cost_of_finish(struct pl *pl, const struct kern *k)
 	int cost = 0;
 
 	for (int o = 0; o < k->n_out; o++)
-		cost += cost_of(pl, k->out[o], k->out_idx[o]);
+		cost += pl_cost(pl, k->out[o], k->out_idx[o]);
 	return cost;
 }
 
@@ -1016,7 +995,7 @@ int pl_unrolled_down(struct pl *pl, struct kern *k)
 
 	for (int i = 0; i < k->n_red; i++) {
 		pl_red_element(k, i, idx);
-		cost += cost_of(pl, k->red[i]->arg[0], idx);
+		cost += pl_cost(pl, k->red[i]->arg[0], idx);
 	}
 	ix_is_const(k->loop->len, &n);
 	if (n <= WINDOW || (n <= WINDOW_OF_LOADS && cost <= LITTLE_WORK && !pl_stores_per_column(k)))
