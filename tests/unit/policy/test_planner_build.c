@@ -2312,6 +2312,7 @@ static void test_algebra(void **state)
 			"pl_div_by(x0[j][l], v3, " },
 		{ "avg_pool2d.default", "[{\"ref\": \"x\"}, [2, 2]]", half, "(a0 * 0.25f)", "(a0 / 4.0f)" },
 		{ "adaptive_avg_pool2d.default", "[{\"ref\": \"x\"}, [4, 4]]", half, "(a0 * 0.25f)", "(a0 / 4.0f)" },
+		{ "pow.Tensor_Scalar", "[{\"ref\": \"x\"}, 0.75]", same, "sqrtf(", "powf(" },
 		{ "rnn_layers.json", NULL, NULL, "p_lstm_bias_hh_l0 + col, x1", "*bias, const float *c0" },
 		{ "long_statistics.json", NULL, NULL, "g0.about(", "a1 = (a1 + " } };
 	const struct pl_options own = { .own = 1 }, plain = { .no_algebra = 1, .own = 1 };

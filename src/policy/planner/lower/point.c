@@ -84,6 +84,10 @@ static void power(struct pl *pl, struct gnode *n)
 		done(n, pl_expand(pl, pl_where(pl, pl_op2(pl, OP_EQ, a, a), N(1), N(1)), a->rank, a->size));
 	} else if (e == 0.5 && pl_is_float(a->dt)) {
 		done(n, pl_op1(pl, OP_SQRT, a));
+	} else if (e == 0.75 && pl_is_float(a->dt) && pl_algebra(pl)) { /* a local response norm's, in a quarter of pow() */
+		struct val *s = pl_op1(pl, OP_SQRT, a);
+
+		done(n, MUL(s, pl_op1(pl, OP_SQRT, s)));
 	} else if (e == -0.5 && pl_is_float(a->dt)) {
 		done(n, pl_op1(pl, OP_RSQRT, a));
 	} else if (e == -1 && pl_is_float(a->dt)) {
