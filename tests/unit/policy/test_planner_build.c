@@ -1142,6 +1142,19 @@ static void test_turned_input(void **state)
 	json_decref(g);
 }
 
+/* A concatenation reads what a channels-last convolution stored and ends it on the way: no pass behind the library. */
+static void test_concatenated_last(void **state)
+{
+	json_t *g = fixture("concatenated_last.json");
+	struct pl_result r = build_last(g);
+
+	(void)state;
+	assert_non_null(strstr(r.plan_text, "  pointwise: conv_transpose2d, cat, conv2d\n"));
+	assert_null(strstr(r.plan_text, "ww_recipe_after_library(p"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* Channels-last to contiguous images: a thread has neighbouring channels where no vector divides the image. */
 static void test_odd_images(void **state)
 {
@@ -2376,7 +2389,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place), cmocka_unit_test(test_small_groups),
 		cmocka_unit_test(test_images_of_one_pixel), cmocka_unit_test(test_sampled),
 		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
-		cmocka_unit_test(test_costly_windows) };
+		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -364,13 +364,23 @@ static int list_vals(struct pl *pl, struct gnode *n, struct val **v, int max)
 	return k;
 }
 
+/* Does only this reader need v, which a channels-last convolution computes?  Then the reader stores it; the convolution
+ * stores its own result, without a pass behind the library. */
+static int ends_in_reader(const struct pl *pl, const struct val *v)
+{
+	return v->kind == V_OP && !v->root && v->node && pl_is_last(pl, v) && pl_count_readers(pl, v->node->name) == 1;
+}
+
 static void cat(struct pl *pl, struct gnode *n)
 {
 	struct val *v[4096];
 	int k = list_vals(pl, n, v, 4096);
 
 	for (int i = 0; i < k; i++)
-		v[i] = pl_follow_last(pl, n, v[i]);
+		if (ends_in_reader(pl, v[i]))
+			pl_keep_sliced(pl, v[i]);
+		else
+			v[i] = pl_follow_last(pl, n, v[i]);
 	done(n, pl_cat(pl, v, k, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), v[0]->rank)));
 }
 
