@@ -97,6 +97,7 @@ torch.relu(x)[:, 4:4]
 F.conv2d(image[:0], self.w[:6, :6, None, None]).softmax(1)
 torch.cumsum(x, -1) @ y[0]
 sampled(image, torch.stack((x[:2], y[:2]), -1).view(2, 4, 4, 2))
+torch.cat([at_least_second((x * 2).to(d), y.to(d)) for d in (torch.float16, torch.bfloat16)])
 """.split("\n")[1:-1]
 TASK = """import torch
 import torch.nn as nn
@@ -184,6 +185,10 @@ def states(image):
 def halves(x, y, image, w):
     conv = F.conv2d(image.bfloat16(), w[:6, :6, None, None].bfloat16(), x[0, :6].bfloat16(), padding=1)
     return torch.cat([conv.float().flatten(), F.linear(x.half(), w.half(), y[0].half()).tanh().flatten()])
+
+
+def at_least_second(x, y):
+    return (x * y >= (x * y).topk(2).values[:, 1:]).sum(1)
 
 
 class Model(nn.Module):

@@ -124,9 +124,30 @@ static void division(struct pl *pl, struct gnode *n)
 	done(n, q);
 }
 
+/* A number of 16 bits as its operator returns it, though it is computed as a float. */
+static struct val *as_returned(struct pl *pl, struct val *v)
+{
+	const struct val *of = v;
+
+	while (of->kind == V_VIEW)
+		of = of->arg[0];
+	if (!pl_is_half(v->dt) || of->kind == V_BUF || of->kind == V_CONST)
+		return v;
+	return pl_op1(pl, v->dt == WW_F16 ? OP_AS_F16 : OP_AS_BF16, v);
+}
+
+/* Two numbers of 16 bits are rounded before they are compared: one of them may have been stored on the way, and be
+ * larger by its rounding than the element that it is (a row's gates that are at least its second one: none at all). */
 static void compare(struct pl *pl, struct gnode *n)
 {
-	done(n, pl_op2(pl, n->variant, pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other")));
+	struct val *a = pl_need_val(pl, n, 0, "self"), *b = pl_need_val(pl, n, 1, "other");
+
+	if (a->kind != V_CONST && b->kind != V_CONST && n->variant != OP_LAND && n->variant != OP_LOR &&
+		n->variant != OP_LXOR) {
+		a = as_returned(pl, a);
+		b = as_returned(pl, b);
+	}
+	done(n, pl_op2(pl, n->variant, a, b));
 }
 
 /* The variant is the operation on integers; that on bools is as far behind OP_LAND as the variant is behind OP_AND. */
