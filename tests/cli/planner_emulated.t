@@ -25,10 +25,10 @@ from tap import ROOT, WW, finish, ok  # noqa: E402
 VARIANTS = os.environ.get("WW_VARIANTS") or os.path.join(os.path.dirname(WW), "tests/accuracy-variants")
 GRAPHS = ["across", "adjoining_windows", "attention_bands", "attention_halves", "attention_hot", "attention_masks",
           "channels_last", "channels_last_3d", "concatenated_last", "few_channels", "few_columns", "gated_last",
-          "gather_outer", "held_columns", "kept_down", "masked_products", "modulated", "norm_beside", "pooled_last",
-          "product_ends", "rows_apart", "rows_of_parts", "running_minimum", "scaled_heads", "scans_from_the_end",
-          "scans_in_rows", "shuffled_channels", "small_products", "sorted_values", "sorts", "stored_last",
-          "transposed_columns", "turned_products", "windows"]
+          "gather_outer", "held_columns", "kept_down", "lanes_apart", "masked_products", "modulated", "norm_beside",
+          "pooled_last", "product_ends", "rows_apart", "rows_of_parts", "running_minimum", "scaled_heads",
+          "scans_from_the_end", "scans_in_rows", "shuffled_channels", "small_products", "sorted_values", "sorts",
+          "stored_last", "transposed_columns", "turned_products", "windows"]
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 
 

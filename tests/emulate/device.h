@@ -412,6 +412,15 @@ inline int __float_as_int(float v)
 }
 inline unsigned __float_as_uint(float v) { return (unsigned)__float_as_int(v); }
 inline float __uint_as_float(unsigned v) { return __int_as_float((int)v); }
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned which)
+{
+	const unsigned long long all = (unsigned long long)high << 32 | low;
+	unsigned r = 0;
+
+	for (int i = 0; i < 4; i++)
+		r |= (unsigned)(all >> (which >> 4 * i & 7) * 8 & 255) << 8 * i;
+	return r;
+}
 inline double __longlong_as_double(long long v)
 {
 	double d;
@@ -451,6 +460,7 @@ inline __half __float2half_rn(float v)
 	memcpy(&h, &f, sizeof(h));
 	return h;
 }
+inline __half __ushort_as_half(unsigned short bits) { return { bits }; }
 inline __half2 __floats2half2_rn(float a, float b) { return { __float2half_rn(a), __float2half_rn(b) }; }
 inline float2 __half22float2(__half2 v) { return { __half2float(v.x), __half2float(v.y) }; }
 inline float __bfloat162float(__nv_bfloat16 v) { return __uint_as_float((unsigned)v.bits << 16); }

@@ -54,6 +54,41 @@ PL_FN float pl_gelu16f(float a)
 	return a * (a > 0.0f ? 1.0f - below : below);
 }
 
+PL_FN float pl_of_bits(const float *, unsigned bits) { return __uint_as_float(bits); }
+PL_FN float pl_of_bits(const __half *, unsigned bits) { return __half2float(__ushort_as_half((unsigned short)bits)); }
+PL_FN float pl_of_bits(const __nv_bfloat16 *, unsigned bits) { return __uint_as_float(bits << 16); }
+/* Element `which` of each S (2 or 4) that follow each other, of N times S.  By permutations of bytes: what is chosen by
+ * a comparison becomes a branch, or an array in memory. */
+template <int S, int N, class T> PL_FN void pl_load_apart(const T *p, int which, float (&v)[N])
+{
+	enum { SIZE = (int)sizeof(T), WORDS = S * SIZE / 4 };
+	const unsigned bytes = (SIZE == 2 ? 0x1010u : 0x3210u) + 0x1111u * (which * SIZE % 8);
+	const unsigned pair = 0x3210u + 0x1111u * (which / 2 * 4);
+	typename ww::pieces<unsigned, N * WORDS>::u u;
+#pragma unroll
+	for (int i = 0; i < ww::pieces<unsigned, N * WORDS>::count; i++)
+		u.word[i] = ((const typename ww::pieces<unsigned, N * WORDS>::w *)p)[i];
+#pragma unroll
+	for (int i = 0; i < N; i++) {
+		const unsigned *w = u.elem + i * WORDS;
+		unsigned bits = __byte_perm(w[0], w[WORDS > 1], bytes);
+
+		if (WORDS == 4)
+			bits = __byte_perm(bits, __byte_perm(w[2 % WORDS], w[3 % WORDS], bytes), pair);
+		v[i] = pl_of_bits((const T *)0, bits);
+	}
+}
+template <int N> PL_FN void pl_load(const long long *p, long long (&v)[N])
+{
+	typename ww::pieces<long long, N>::u u;
+#pragma unroll
+	for (int i = 0; i < ww::pieces<long long, N>::count; i++)
+		u.word[i] = ((const typename ww::pieces<long long, N>::w *)p)[i];
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		v[i] = u.elem[i];
+}
+
 /* a / b and the root of a without the branches of the exact ones, which they equal but for some that lie next to the
  * middle of two floats: behind a branch no load is under way ahead of it, and each element waits for its own (16 loads,
  * a division by 15 and a norm: 70 us, memory takes 32, H200).  inverse: 1 / b, to two units; a divisor below 2^-126

@@ -25,9 +25,11 @@ struct vload {
 	const struct buf *buf;
 	const struct ix *base; /* offset with the lane variable at the vector's first element */
 	const char *name;
-	int stage;             /* the first stage that needs it */
-	const struct ix *cond; /* cuda: the load's condition, the same for a whole vector; NULL: none */
-	int one;               /* functors: it loads one element, the same for all lanes */
+	int stage;              /* the first stage that needs it */
+	const struct ix *cond;  /* cuda: the load's condition, the same for a whole vector; NULL: none */
+	int one;                /* functors: it loads one element, the same for all lanes */
+	int apart;              /* elements from lane to lane, all of which are loaded; 0: one */
+	const struct ix *which; /* apart: the number of the one that a lane takes, below `apart` */
 };
 
 struct expr {

@@ -332,6 +332,8 @@ static void pass_loads(struct writer *w, struct pass *p)
 	for (int i = 0; i < w->e.n_vload; i++)
 		if (w->e.vload[i].stage == p->stage) {
 			load[p->n_load++] = w->e.vload[i];
+			if (w->e.vload[i].apart)
+				continue;
 			w->l->terms = pl_cuda_terms(w->pl, w->l->terms, w->e.vload[i].base, w->e.lane);
 			w->l->terms = pl_cuda_cond_terms(w->pl, w->l->terms, w->e.vload[i].cond, w->e.lane);
 		}
@@ -447,6 +449,20 @@ static int widest(const struct kern *k)
 		if (pl_itemsize(k->arg[i]->dt) >= 4 && k->arg[i]->dt != WW_I64)
 			return 4;
 	return 8;
+}
+
+enum { SPAN = 32 };
+
+/* cuda: the same with at most SPAN bytes of an operand, beyond which a thread's accesses of 16 bytes, each in a line of
+ * its own, take turns. */
+static int widest_loads(const struct kern *k)
+{
+	const struct pass *p = &k->loop->pass[0];
+	int n = widest(k);
+
+	for (int i = 0; i < p->n_load; i++)
+		n = (int)ww_min(n, SPAN / (pl_itemsize(p->load[i].buf->dt) * ww_max(1, p->load[i].apart)));
+	return n;
 }
 
 static int64_t elements_of(const struct buf *b)
@@ -802,7 +818,7 @@ static int vector_of(struct pl *pl, const struct kern *k)
 	int n = pl_widest(l->len, l->vec);
 
 	for (int i = 0; i < p->n_load; i++)
-		while (n > 1 && !p->load[i].one &&
+		while (n > 1 && !p->load[i].one && !p->load[i].apart &&
 			!(pl_divides(p->load[i].base, l->lane, n) && pl_cond_divides(pl, p->load[i].cond, l->lane, n)))
 			n /= 2;
 	for (int o = 0; o < k->n_out; o++) {
@@ -888,7 +904,7 @@ static void loop_point(struct pl *pl, struct kern *k)
 	l->tile = l->across && !cuda ? ACROSS_COLUMNS : or_else(kn->cpu_point.tile, 16384);
 	l->unroll = cuda ? or_else(kn->point.unroll, l->by_row ? 4 : 1) : or_else(kn->cpu_point.unroll, 4);
 	l->threads = or_else(kn->point.threads, 256);
-	l->vec = turned ? TURNED_VECTOR : l->along == COLUMNS ? widest(k) : 1;
+	l->vec = turned ? TURNED_VECTOR : l->along == COLUMNS ? widest_loads(k) : 1;
 	if (cuda && k->n_out > 1 && k->out[0] == k->out[1]) /* pl_unroll(): what is stored is in registers until then */
 		l->vec = k->n_out > 8 ? 1 : (int)ww_min(2, l->vec);
 	if (cuda && l->along == COLUMNS && !l->by_row && !l->across && !kn->point.unroll)

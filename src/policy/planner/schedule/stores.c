@@ -134,7 +134,10 @@ static const char *at_start(struct pl *pl, const struct ix *off, const struct ix
 	return ix_text(pl, from_start(pl, off, lane, start));
 }
 
-const char *pl_cuda_loaded(const struct vload *v) { return v->buf->dt == WW_BOOL ? "unsigned char" : "float"; }
+const char *pl_cuda_loaded(const struct vload *v)
+{
+	return v->buf->dt == WW_BOOL ? "unsigned char" : v->buf->dt == WW_I64 ? "long long" : "float";
+}
 
 const char *pl_cuda_arrays(struct pl *pl, const struct vload *v, int n, const char *dims)
 {
@@ -151,9 +154,13 @@ const char *pl_cuda_loads(
 	const char *s = "";
 
 	for (int i = 0; i < n; i++)
-		s = pl_fmt(pl, "%s%sww::load(%s + %s, %s%s);\n", s,
+		s = pl_fmt(pl, "%s%s%s(%s + %s, %s%s%s);\n", s,
 			v[i].cond ? pl_fmt(pl, "if (%s)\n\t", pl_cond_text(pl, from_start(pl, v[i].cond, lane, start))) : "",
-			v[i].buf->name, at_start(pl, v[i].base, lane, start), v[i].name, sub);
+			v[i].apart                   ? pl_fmt(pl, "pl_load_apart<%d>", v[i].apart)
+				: v[i].buf->dt == WW_I64 ? "pl_load"
+										 : "ww::load",
+			v[i].buf->name, at_start(pl, v[i].base, lane, start),
+			v[i].apart ? pl_fmt(pl, "%s, ", ix_text(pl, v[i].which)) : "", v[i].name, sub);
 	return s;
 }
 
