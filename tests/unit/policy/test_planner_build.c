@@ -313,6 +313,16 @@ static void test_sorted_values(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* Windows of short lines that overlap: a thread is a window, unless it would be one of few. */
+static void test_short_windows(void **state)
+{
+	static const char *const want[] = { "__launch_bounds__(k0_TX * k0_TY)", "k1_T * k1_R)", "k2_TX * k2_TY" };
+	struct pl_result r = cuda_holds("short_windows.json", want, WW_ARRAY_LEN(want), 3);
+
+	(void)state;
+	ww_pl_result_release(&r);
+}
+
 /* Lanes two or four elements apart take theirs out of vectors, and so are 64-bit places read; a thread has at most 32
  * bytes of an operand. */
 static void test_lanes_apart(void **state)
@@ -2371,12 +2381,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
-		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_overlapping_kernels_wait),
-		cmocka_unit_test(test_small_products), cmocka_unit_test(test_attention),
-		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
-		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
-		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_scans_in_rows),
-		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
+		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_short_windows),
+		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
+		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_bands),
+		cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_reductions_follow_the_layout),
+		cmocka_unit_test(test_parts_of_small_images), cmocka_unit_test(test_order_of_dimensions),
+		cmocka_unit_test(test_scans_in_rows), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
 		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
 		cmocka_unit_test(test_scans_from_the_end), cmocka_unit_test(test_odd_images),
 		cmocka_unit_test(test_template_or_library), cmocka_unit_test(test_filters_of_16_bits),

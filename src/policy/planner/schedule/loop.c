@@ -110,6 +110,24 @@ static double filled(const struct pl *pl, int64_t n)
 	return (double)n / (double)((n + lanes - 1) / lanes * lanes);
 }
 
+/* Rows that lie beside each other, from which on a lane is a row: of windows that overlap fewer, since a lane for each
+ * of their elements reads what other windows read, too (3 x 3 of images of 14 x 14: 998 us, a row each 110 by count).
+ */
+enum { LEAST_BESIDE = 16, LEAST_OVERLAPPING = 4 };
+
+/* Does the kernel visit each element of b several times, for so many rows that threads for all of them fill the
+ * machine? */
+static int overlaps(struct pl *pl, const struct kern *k, const struct ix *off, const struct buf *b)
+{
+	double elements = 1, rows = 1;
+
+	for (int d = 0; d < k->n_row; d++)
+		rows *= (double)ix_num(k->row[d]->b);
+	for (int d = 0; d < b->rank; d++)
+		elements *= (double)ix_num(b->size[d]);
+	return rows >= 1024.0 * pl->dev.sm_count && !ix_looks_up(off) && places(k, off) >= 2 * elements;
+}
+
 /* Does memory run along the rows, axis `lane` of them?  Few columns and more rows (pooling windows, small kernels) suit
  * a lane for each row as well, unless what is stored runs along the columns: a store of 4 bytes costs as much as one of
  * 32, and later passes over the columns read the cache.  cpu: where neither reads what lies near (a reflection), only
@@ -120,17 +138,19 @@ static int memory_along(struct pl *pl, struct kern *k, const struct ix_atom *lan
 	int cuda = pl->target == WW_TARGET_CUDA;
 	struct buf *buf[512];
 	struct lines stores = { 0 };
-	int64_t n_col, n_row = ix_num(lane->b);
+	int64_t n_col, n_row = ix_num(lane->b), least = LEAST_BESIDE;
 
 	*loads = (struct lines){ 0 };
-	for (int i = 0, n = cuda ? pl_all_loads(pl, k, off, buf, 512) : pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+	for (int i = 0, n = cuda ? pl_all_loads(pl, k, off, buf, 512) : pl_kern_loads(pl, k, off, buf, 512); i < n; i++) {
 		count_lines(pl, k, off[i], lane, loads);
+		least = cuda && ix_has(off[i], lane) && overlaps(pl, k, off[i], buf[i]) ? LEAST_OVERLAPPING : least;
+	}
 	for (int o = 0; o < k->n_out && cuda; o++)
 		count_lines(pl, k, pl_offset(pl, k->out[o]->root, k->out_idx[o]), lane, &stores);
 	n_col = ix_num(cuda ? pl_extent(pl, k->col, k->n_col) : k->col[k->n_col - 1]->b);
 	if (loads->row > loads->col + 4 * stores.col)
 		return 1;
-	return cuda ? n_col < 64 && n_row >= 16 && loads->row > 0 && stores.col == 0
+	return cuda ? n_col < 64 && n_row >= least && loads->row > 0 && stores.col == 0
 				: n_col < 16 && filled(pl, n_row) > filled(pl, n_col) && loads->near >= loads->col &&
 			(loads->near > 0 || filled(pl, n_col) < 0.5);
 }
