@@ -328,7 +328,7 @@ static void test_short_windows(void **state)
 static void test_lanes_apart(void **state)
 {
 	static const char *const want[] = { "pl_load_apart<4>(in_x + ", "((1 + i27) % 4), x0);", "pl_load_apart<2>(in_w + ",
-		"(i35 % 2), x0);", "pl_load(in_i + ", "(ix_t)x0[l])]" };
+		"= pl_signbitf(x0[l]);", "(i35 % 2), x0);", "pl_load(in_i + ", "(ix_t)x0[l])]" };
 	struct pl_result r = cuda_holds("lanes_apart.json", want, WW_ARRAY_LEN(want), 6);
 
 	(void)state;

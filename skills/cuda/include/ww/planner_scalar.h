@@ -14,6 +14,7 @@ PL_FN double pl_rsqrt(double a) { return 1.0 / sqrt(a); }
 PL_FN double pl_sigmoid(double a) { return 1.0 / (1.0 + exp(-a)); }
 PL_FN double pl_max(double a, double b) { return a != a || a > b ? a : b; }
 PL_FN double pl_min(double a, double b) { return a != a || a < b ? a : b; }
+PL_FN int pl_signbit(double a) { return a < 0.0 || (a == 0.0 && 1.0 / a < 0.0); }
 PL_FN long long pl_maxi(long long a, long long b) { return a > b ? a : b; }
 PL_FN long long pl_mini(long long a, long long b) { return a < b ? a : b; }
 PL_FN long long pl_absi(long long a) { return a < 0 ? -a : a; }

@@ -19,6 +19,7 @@ PL_FN float pl_maxf(float a, float b) { return a != a || a > b ? a : b; }
 PL_FN float pl_minf(float a, float b) { return a != a || a < b ? a : b; }
 PL_FN float pl_quotientf(float a, float b) { return a / b; }
 PL_FN float pl_rsqrtf(float a) { return 1.0f / sqrtf(a); }
+PL_FN int pl_signbitf(float a) { return __builtin_signbitf(a) != 0; }
 PL_FN float pl_as_f16(float a) { return ww_f32_of_f16(ww_f16_of_f32(a)); }
 PL_FN float pl_as_bf16(float a) { return ww_f32_of_bf16(ww_bf16_of_f32(a)); }
 PL_FN float pl_sigmoidf(float a) { return 1.0f / (1.0f + expf(-a)); }
