@@ -313,6 +313,18 @@ static void test_sorted_values(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* An operand that lies across in slabs of the first level's size is read along what is stored; what is looked up,
+ * padded or read across is loaded for several vectors of a thread before one is stored. */
+static void test_stored_behind(void **state)
+{
+	static const char *const want[] = { "/* pointwise: repeat */", "/* pointwise: embedding, relu */" };
+	struct pl_result r = cuda_holds("stored_behind.json", want, WW_ARRAY_LEN(want), 4);
+
+	(void)state;
+	assert_null(strstr(r.device_text, "HIGH = "));
+	ww_pl_result_release(&r);
+}
+
 /* Windows of short lines that overlap: a thread is a window, unless it would be one of few. */
 static void test_short_windows(void **state)
 {
@@ -2381,7 +2393,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
-		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_short_windows),
+		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_short_windows), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_bands),
 		cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_reductions_follow_the_layout),

@@ -637,6 +637,30 @@ static void join_across(struct pl *pl, struct kern *k)
 	}
 }
 
+enum { SLAB = 16384 }; /* bytes, of which the first level holds one for each block of a multiprocessor */
+
+/* cuda: is what lies across, along v, in slabs of few elements each way (37 x 53), which a block reads from the first
+ * level but for the first time?  The lane is odd, so that a thread has one element, and so is the distance of lanes: no
+ * two of them are in a bank.  Threads along what is stored then take no longer than tiles, and store whole lines
+ * (480 x 33 x 53 x 37 repeated of a transposition: 150 us in tiles, torch.compile, along lines, 90, H200). */
+static int is_slab(struct pl *pl, struct kern *k, const struct ix_atom *v, const struct ix_atom *lane)
+{
+	const struct ix *off[512], *coef, *rest;
+	struct buf *buf[512];
+
+	for (int o = 0; o < k->n_out; o++)
+		if (!runs_along(pl, pl_offset(pl, k->out[o]->root, k->out_idx[o]), lane))
+			return 0;
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++) {
+		if (!ix_has(off[i], lane) || runs_along(pl, off[i], lane))
+			continue;
+		if (!ix_affine(pl, off[i], lane, &coef, &rest) || ix_num(coef) % 2 == 0 || !runs_along(pl, off[i], v) ||
+			ix_num(lane->b) * ix_num(v->b) * pl_itemsize(buf[i]->dt) > SLAB)
+			return 0;
+	}
+	return ix_num(lane->b) % 2 != 0;
+}
+
 /* Where operands lie across each other, as behind a permutation, the axis that the others run along becomes the last
  * one of the rows.  cuda: a warp does a tile, 32 bytes along that axis, the rest along the lane, so that both are read
  * by whole sectors.  cpu: a block does a few columns of all rows before the next ones, so that a line that is read
@@ -662,7 +686,7 @@ static int place_across(struct pl *pl, struct kern *k, int *itemsize)
 			*itemsize = size;
 		}
 	}
-	if (best < 0)
+	if (best < 0 || (cuda && is_slab(pl, k, k->row[best], lane)))
 		return 0;
 	v = k->row[best];
 	memmove(&k->row[best], &k->row[best + 1], (size_t)(k->n_row - 2 - best) * sizeof(*k->row));
