@@ -317,7 +317,9 @@ static void test_sorted_values(void **state)
  * padded or read across is loaded for several vectors of a thread before one is stored. */
 static void test_stored_behind(void **state)
 {
-	static const char *const want[] = { "/* pointwise: repeat */", "/* pointwise: embedding, relu */" };
+	static const char *const want[] = { "/* pointwise: repeat */", "/* pointwise: embedding, relu */",
+		"\tfloat o0[k0_U][V];\n", "\tfloat o0[k1_U][V];\n", "\tfloat o0[k2_U][V];\n", "\tfloat o0[k3_U][V];\n",
+		"\t\tif (live)\n\t\t\tww::store_stream(out2 + " };
 	struct pl_result r = cuda_holds("stored_behind.json", want, WW_ARRAY_LEN(want), 4);
 
 	(void)state;

@@ -27,7 +27,8 @@ static const char *pick_v(struct pl *pl, const struct kern *k)
  * other. */
 static const char *point_place(struct pl *pl, const struct kern *k)
 {
-	if (k->loop->asks_ahead) /* beyond the end the last vector again: no load waits for a comparison */
+	if (k->loop->asks_ahead ||
+		k->loop->behind) /* beyond the end the last vector again: no load waits for a comparison */
 		return pl_named(pl, k,
 			"\t\tconst ix_t t = ((ix_t)blockIdx.x * @_U + u) * @_BLOCK + threadIdx.x;\n"
 			"\t\tconst bool live = t < total;\n"
@@ -72,7 +73,7 @@ static const char *point_blocks(struct pl *pl, const struct loop *l, const char 
 		l->threads / 32, l->unroll);
 }
 
-/* The loads of a vector of each operand, the arithmetic, and the stores. */
+/* The loads of a vector of each operand, the arithmetic, and the stores, unless these are behind. */
 static const char *point_vector(struct pl *pl, const struct kern *k)
 {
 	const struct loop *l = k->loop;
@@ -82,12 +83,25 @@ static const char *point_vector(struct pl *pl, const struct kern *k)
 
 	return pl_fmt(pl,
 		"%s%s\t\t#pragma unroll\n\t\tfor (int l = 0; l < V; l++) {\n\t\t\tconst ix_t %s = c + l;\n%s\t\t}\n%s",
-		pl_indent(pl, pl_fmt(pl, "%s%s", pl_cuda_arrays(pl, p->load, n, "[V]"), p->arrays), 2),
+		pl_indent(pl, pl_fmt(pl, "%s%s", pl_cuda_arrays(pl, p->load, n, "[V]"), l->behind ? "" : p->arrays), 2),
 		pl_indent(pl, pl_cuda_loads(pl, l->lane, p->load, n, "c", ""), 2), l->lane->name, pl_indent(pl, p->last, 3),
-		pl_indent(pl, p->after, 2));
+		l->behind ? "" : pl_indent(pl, p->after, 2));
 }
 
 const char *pl_cuda_first(const struct pl *pl) { return pl_overlap(pl) ? "\tww::wait_for_last();\n" : ""; }
+
+/* The loop over a thread's vectors, each with its place: all of its statements but the stores, then these alone. */
+static const char *point_loops(struct pl *pl, const struct kern *k, const char *place, const char *row)
+{
+	static const char *const open = "\t#pragma unroll\n\tfor (int u = 0; u < @_U; u++) {\n%s%s%s\t}\n";
+	const struct pass *p = &k->loop->pass[0];
+	const char *loop = pl_named(pl, k, open, place, row, point_vector(pl, k));
+
+	if (!k->loop->behind)
+		return loop;
+	return pl_fmt(
+		pl, "%s%s%s", pl_indent(pl, p->arrays, 1), loop, pl_named(pl, k, open, place, "", pl_indent(pl, p->after, 2)));
+}
 
 /* No block crosses the end of a row.  Threads beyond it load the last vector again and do not store, so that no load
  * waits for a comparison.  The block size is chosen so that less than a warp is beyond the end. */
@@ -103,11 +117,12 @@ static void print_point_by_row(struct pl *pl, struct kern *k, struct ww_str *s)
 			"\tconst ix_t row = blockIdx.x / chunks, first = blockIdx.x %% chunks * (@_U * @_BLOCK) + threadIdx.x;\n",
 			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
-	ww_str_adds(s,
-		pl_named(pl, k,
-			"%s\n\t#pragma unroll\n\tfor (int u = 0; u < @_U; u++) {\n\t\tconst ix_t at = first + u * @_BLOCK;\n"
-			"\t\tconst bool live = at < cols;\n\t\tconst ix_t c = (live ? at : cols - 1) * V;\n%s\t}\n}\n\n",
-			pl_indent(pl, l->pass[0].row, 1), point_vector(pl, k)));
+	ww_str_addf(s, "%s\n%s}\n\n", pl_indent(pl, l->pass[0].row, 1),
+		point_loops(pl, k,
+			pl_named(pl, k,
+				"\t\tconst ix_t at = first + u * @_BLOCK;\n\t\tconst bool live = at < cols;\n"
+				"\t\tconst ix_t c = (live ? at : cols - 1) * V;\n"),
+			""));
 	k->launch = pl_named(pl, k,
 		"\t{\n%s\t\tconst long long rows = %s, cols = %s / v;\n\t\tlong long chunks = ww_cdiv(cols, %d), u;\n\n"
 		"\t\tif (rows * chunks < 8LL * ww_device(p)->sm_count)\n\t\t\tchunks = ww_cdiv(cols, %d);\n"
@@ -135,6 +150,7 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
 	const char *rows = ix_text(pl, l->outer), *cols = ix_text(pl, l->len);
+	struct ww_str place = pl_text(pl);
 
 	ww_str_adds(s,
 		pl_named(pl, k,
@@ -143,10 +159,9 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols, rows));
 	if (l->asks_ahead)
 		print_loads_ahead(pl, k, s);
-	ww_str_adds(s, pl_named(pl, k, "\t#pragma unroll\n\tfor (int u = 0; u < @_U; u++) {\n"));
-	ww_str_adds(s, point_place(pl, k));
-	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
-	ww_str_addf(s, "%s%s\t}\n}\n\n", pl_indent(pl, l->pass[0].row, 2), point_vector(pl, k));
+	ww_str_adds(&place, point_place(pl, k));
+	pl_decode(pl, &place, "\t\t", k->row, l->n_row, "row");
+	ww_str_addf(s, "%s}\n\n", point_loops(pl, k, place.p, pl_indent(pl, l->pass[0].row, 2)));
 	k->launch = pl_named(pl, k,
 		"\t{\n%s%s\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_U\", %d);\n\t\tww_define(p, \"@_BLOCK\", %d);\n"
 		"\t\tww_launch(p, \"@\", %s, 1, 1, %d, 1, 1);\n%s\t}\n",

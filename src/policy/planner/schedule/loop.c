@@ -894,6 +894,27 @@ static int vectors_ahead(struct pl *pl, struct kern *k)
 																													: 1;
 }
 
+/* cuda: how many vectors a thread of a pointwise kernel computes before it stores the first, where their loads cannot
+ * be written ahead: they are of single elements (of padded rows, or across memory), or wait for others (rows of a
+ * table), and behind a store the compiler begins none.  1: it has one. */
+static int vectors_in_turn(struct pl *pl, struct kern *k)
+{
+	const struct ix *off[AHEAD_LOADS + 1];
+	struct buf *buf[AHEAD_LOADS + 1];
+	const struct loop *l = k->loop;
+	const struct pass *p = &l->pass[0];
+	int n_off = pl_all_loads(pl, k, off, buf, AHEAD_LOADS + 1), looks_up = 0, n;
+	int64_t elements = ix_num(l->outer) * ix_num(l->len);
+
+	for (int i = 0; i < n_off; i++)
+		looks_up |= ix_looks_up(off[i]);
+	n = (int)ww_min(AHEAD, ww_max(looks_up ? 2 : 1, 16 / (pl_itemsize(k->out[0]->dt) * vector_of(pl, k))));
+	if (n == 1 || k->n_out > 1 || !*p->after || (p->n_load && !looks_up) || n_off > AHEAD_LOADS ||
+		elements / (vector_of(pl, k) * n) < 256 * AHEAD_BLOCKS * (int64_t)pl->dev.sm_count)
+		return 1;
+	return pl_cost(pl, k->out[0], k->out_idx[0]) <= AHEAD_COST ? n : 1;
+}
+
 /* The statements of a pointwise kernel by vectors.  0: they have no vector form. */
 static int write_point(struct pl *pl, struct kern *k)
 {
@@ -954,7 +975,13 @@ static void loop_point(struct pl *pl, struct kern *k)
 	if (cuda && l->along == COLUMNS && !l->by_row && !l->across && !kn->point.unroll)
 		l->unroll = vectors_ahead(pl, k);
 	l->asks_ahead = cuda && !l->by_row && !kn->point.unroll && l->unroll > 1;
-	if (l->asks_ahead)
+	if (cuda && l->along == COLUMNS && !l->asks_ahead && !l->across && !kn->point.unroll) {
+		int n = vectors_in_turn(pl, k);
+
+		l->behind = n > 1;
+		l->unroll = l->behind && !l->by_row ? n : l->unroll;
+	}
+	if (l->asks_ahead || l->behind)
 		write_loop(pl, k, "c", "if (live)\n\t", "");
 }
 

@@ -65,6 +65,7 @@ struct loop {
 	int tile, unroll; /* cpu: elements of a block; vectors in a step */
 	int by_row;       /* cuda, pointwise: a block stays in a row, and reads once what no column changes */
 	int asks_ahead;   /* cuda, pointwise: a thread's vectors are all loaded before the first is stored */
+	int behind;       /* cuda, pointwise: a thread computes all of its vectors before it stores the first */
 	int across; /* pointwise: rows are neighbours for some operands (cuda: a warp does so many of few columns); 0: no */
 	int threads, vec;  /* cuda: of a block (rows: least for one row); elements of a vector, at most */
 	const char *terms; /* cuda: "| a | b": what must be multiples of the vector's elements */

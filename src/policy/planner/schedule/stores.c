@@ -168,7 +168,7 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 	const char **decl, const char *cond)
 {
 	struct pl *pl = e->pl;
-	const char *after = "";
+	const char *after = "", *sub = k->kind == K_POINT && k->loop->behind ? "[u]" : "";
 
 	*decl = "";
 	for (int o = 0; o < k->n_out; o++) {
@@ -183,11 +183,11 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 		if (e->cuda_vec && !e->down && (b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16 || b->dt == WW_BOOL) &&
 			pl_has_lane(e, off) && ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1) &&
 			!ix_has(rest, e->lane)) {
-			*decl = pl_fmt(pl, "%sfloat o%d[V];\n", *decl, o);
-			ww_str_addf(e->block[level], "o%d[l] = (float)%s;\n", o, t.t);
+			*decl = pl_fmt(pl, *sub ? "%sfloat o%d[%s_U][V];\n" : "%sfloat o%d[V];\n", *decl, o, k->name);
+			ww_str_addf(e->block[level], "o%d%s[l] = (float)%s;\n", o, sub, t.t);
 			*terms = pl_cuda_terms(pl, *terms, off, e->lane);
-			after = pl_fmt(pl, "%s%sww::store%s(%s + %s, o%d);\n", after, cond, b->kind == B_OUTPUT ? "_stream" : "",
-				b->name, at_start(pl, off, e->lane, start), o);
+			after = pl_fmt(pl, "%s%sww::store%s(%s + %s, o%d%s);\n", after, cond, b->kind == B_OUTPUT ? "_stream" : "",
+				b->name, at_start(pl, off, e->lane, start), o, sub);
 		} else {
 			ww_str_addf(e->block[level], "%s%s[%s] = %s;\n", cond, b->name, ix_text(pl, off),
 				pl_to_store(pl, t.t, v->dt, b->dt));
