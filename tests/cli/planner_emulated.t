@@ -29,6 +29,13 @@ GRAPHS = ["across", "adjoining_windows", "attention_bands", "attention_halves", 
           "pooled_last", "product_ends", "rows_apart", "rows_of_parts", "running_minimum", "scaled_heads",
           "scans_from_the_end", "scans_in_rows", "shuffled_channels", "small_products", "sorted_values", "sorts",
           "stored_last", "transposed_columns", "turned_products", "windows"]
+=======
+          "channels_last", "channels_last_3d", "few_channels", "few_columns", "gated_last", "gather_outer",
+          "held_columns", "kept_down", "masked_products", "modulated", "norm_beside", "pooled_last", "product_ends",
+          "rows_apart", "rows_of_parts", "running_minimum", "scaled_heads", "scans_from_the_end", "scans_in_rows",
+          "shuffled_channels", "small_matrices", "small_products", "sorted_values", "sorts", "stored_last",
+          "transposed_columns", "turned_products", "windows"]
+>>>>>>> 2a358cf7 (planner: products of a small matrix are sums on the spot)
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 
 

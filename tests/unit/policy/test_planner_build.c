@@ -797,6 +797,24 @@ static void test_small_products(void **state)
 	json_decref(d);
 }
 
+/* Products of a small matrix and many rows, of which tiles would be mostly empty, are done by threads of several
+ * results each, whose other factor is read once; what follows is fused. */
+static void test_small_matrices(void **state)
+{
+	json_t *g = fixture("small_matrices.json"), *d = device();
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.plan_text, "ww_launch(p"), 2);
+	assert_non_null(strstr(r.plan_text, "pointwise: unflatten, einsum, flatten, relu\n"));
+	assert_non_null(strstr(r.plan_text, "pointwise: linear, silu\n"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
 /* Attention of any type, with a mask, a bias, a cap, shared heads, and written as products, is a launch: its scores are
  * not stored, and nothing of keys and values is copied for heads that share them. */
 static void test_attention(void **state)
@@ -2397,10 +2415,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
 		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_short_windows), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_bands),
-		cmocka_unit_test(test_attention_of_halves), cmocka_unit_test(test_reductions_follow_the_layout),
-		cmocka_unit_test(test_parts_of_small_images), cmocka_unit_test(test_order_of_dimensions),
-		cmocka_unit_test(test_scans_in_rows), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
+		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
+		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
+		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_scans_in_rows),
+		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
 		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
 		cmocka_unit_test(test_scans_from_the_end), cmocka_unit_test(test_odd_images),
 		cmocka_unit_test(test_template_or_library), cmocka_unit_test(test_filters_of_16_bits),

@@ -29,6 +29,16 @@ static int is_small(const struct pl *pl, const struct val *a, const struct ix *n
 		(double)pl_numel_now(a) * (double)ix_num(n) <= 1 << 21;
 }
 
+/* Have the rows of A and of a large result so few elements that a tile of tensor cores, of 32 columns and steps of 16
+ * along k or more, would be mostly empty?  (1048576 x 8 x 8, four of them, took 368 us on an H200, for 268 MB.) */
+static int is_sliver(const struct pl *pl, const struct val *a, const struct ix *n)
+{
+	const int64_t k = ix_num(a->size[a->rank - 1]);
+
+	return pl->target == WW_TARGET_CUDA && !pl_all_plain(pl) && k > 4 && k <= 8 && ix_num(n) <= 16 &&
+		ix_num(n) % 4 == 0 && pl_numel_now(a) / k * ix_num(n) >= 1024 * (int64_t)pl->dev.sm_count;
+}
+
 /* Store what v is a view of, if it is computed: a GEMM reads each element many times. */
 static void store_base(struct pl *pl, struct val *v)
 {
@@ -40,18 +50,19 @@ static void store_base(struct pl *pl, struct val *v)
 
 struct val *pl_gemm_to(struct pl *pl, struct gnode *n, struct val *a, struct val *b, int out)
 {
-	int nb = a->rank - 2, dt = pl_promote(a->dt, b->dt);
+	int nb = a->rank - 2, dt = pl_promote(a->dt, b->dt), few;
 	const struct ix *size[PL_MAX_RANK], *m = a->size[nb], *k = a->size[nb + 1], *nn = b->size[nb + 1];
 	struct anchor *s;
 
 	pl_guard_eq(pl, k, b->size[nb], "the inner sizes of a matrix product");
 	a = pl_cast(pl, a, dt);
 	b = pl_cast(pl, b, dt);
-	if (is_small(pl, a, nn)) {
+	few = is_small(pl, a, nn) || (is_sliver(pl, a, nn) && ix_num(m) > 1 && ix_num(nn) > 1);
+	if (few) {
 		store_base(pl, a);
 		store_base(pl, b);
 	}
-	if (ix_num(m) == 1 || ix_num(nn) == 1 || ix_num(k) <= 4 || is_small(pl, a, nn) || !(dt == WW_F32 || pl_is_half(dt)))
+	if (few || ix_num(m) == 1 || ix_num(nn) == 1 || ix_num(k) <= 4 || !(dt == WW_F32 || pl_is_half(dt)))
 		return pl_cast(pl, by_reduction(pl, pl_cast(pl, a, out), pl_cast(pl, b, out)), out);
 	if (pl->target == WW_TARGET_CUDA) {
 		a = pl_constants_below(pl, a);

@@ -891,11 +891,36 @@ static int all_inline(struct pl *pl, struct val *v)
 	return 1;
 }
 
+/* Does r sum a few products (of a small matrix), in which what neighbouring results need differs in one factor alone?
+ */
+static int shares_factor(struct pl *pl, const struct val *r)
+{
+	const struct ix *idx[PL_MAX_RANK];
+	const struct val *a = r->arg[0];
+	int n_var = pl->n_var, own = 0, shared = 0;
+	struct walk w;
+
+	if (r->red != RED_SUM || !r->rank || a->rank != r->rank + 1 || ix_num(a->size[r->rank]) > 8 ||
+		ix_num(r->size[r->rank - 1]) % 4)
+		return 0;
+	pl_own_vars(pl, a, idx);
+	pl_walk_init(&w, pl, NULL);
+	pl_walk(&w, (struct val *)a, idx);
+	for (struct leaf *l = w.first; l; l = l->next) {
+		const struct ix_atom *x = ix_as_var(idx[r->rank - 1]), *k = ix_as_var(idx[r->rank]);
+
+		if (l->kind == LEAF_LOAD && x && k && ix_has(l->off, k))
+			*(ix_has(l->off, x) ? &own : &shared) = 1;
+	}
+	pl->n_var = n_var; /* no text has these variables */
+	return own && shared;
+}
+
 /* Has v, large enough for threads of several elements, windows r of its own whose neighbours share loads? */
 static int shares_loads(struct pl *pl, const struct val *v, const struct val *r)
 {
-	return is_window(r, v) && v->rank == r->rank && pl_numel_now(v) >= 1024 * (int64_t)pl->dev.sm_count &&
-		r->red < RED_ARGMAX && adjoins(pl, r);
+	return is_window(r, v) && pl_numel_now(v) >= 1024 * (int64_t)pl->dev.sm_count && r->red < RED_ARGMAX &&
+		((v->rank == r->rank && adjoins(pl, r)) || shares_factor(pl, r));
 }
 
 /* Kernel k stores v at idx, and nothing else. */
