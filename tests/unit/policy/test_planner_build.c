@@ -831,6 +831,7 @@ static void test_attention(void **state)
 	assert_int_equal(count(r.plan_text, ".masked = 2"), 2);
 	assert_int_equal(count(r.plan_text, ".masked = 1"), 1); /* 45 keys */
 	assert_non_null(strstr(r.device_text, "tanhf"));
+	assert_int_equal(count(r.device_text, "\t\tww::as_stored<__half, N> x0;\n"), 1); /* converted where it is used */
 	ww_pl_result_release(&r);
 	json_decref(g);
 	json_decref(d);

@@ -296,9 +296,19 @@ template <class S> struct attention16_rows {
 template <bool MASKED, int M, int COUNT, class E> struct attention16_given {
 	typename E::template beside<M> of[COUNT / M];
 
-	__device__ __forceinline__ void ask(const E &e, int b, int h, int row, int col, int i)
+	/* Ask for it; the scores' places are as in attention16_rows::each().  A place behind the last key is that key's. */
+	__device__ __forceinline__ void ask(const E &e, int b, int h, int row, int col, int t_q, int t_k)
 	{
-		e.template ask<M>(b, h, row, col, of[i / M]);
+		if (col / (COUNT * 2) * (COUNT * 2) + COUNT * 2 <= t_k)
+			ask(e, b, h, row, col, t_q, [](int c) { return c; });
+		else
+			ask(e, b, h, row, col, t_q, [&](int c) { return min(c, t_k - M); });
+	}
+	template <class F> __device__ __forceinline__ void ask(const E &e, int b, int h, int row, int col, int t_q, F place)
+	{
+#pragma unroll
+		for (int i = 0; i < COUNT; i += M)
+			e.template ask<M>(b, h, min(row + i % 4 / 2 * 8, t_q - 1), place(col + i / 4 * 8 + i % 2), of[i / M]);
 	}
 	__device__ __forceinline__ void score(
 		const E &e, int b, int h, int row, int col, int i, float (&s)[COUNT], float scale)
@@ -314,7 +324,7 @@ template <bool MASKED, int M, int COUNT, class E> struct attention16_given {
 	}
 };
 template <int M, int COUNT, class E> struct attention16_given<false, M, COUNT, E> {
-	__device__ __forceinline__ void ask(const E &, int, int, int, int, int) {}
+	__device__ __forceinline__ void ask(const E &, int, int, int, int, int, int) {}
 	__device__ __forceinline__ void score(const E &, int, int, int, int, int, float (&)[COUNT], float) {}
 };
 
@@ -327,20 +337,16 @@ template <class S> struct attention16_place {
 };
 
 /* Scores of the turn's tile i become weights; the products with the tile ahead of it, unless this is the first, are
- * under way meanwhile.  One lane of a warp says that it has read a tile. */
-template <int BELOW, int ABOVE, bool MASKED, bool FIRST, int M, class S, class E>
+ * under way meanwhile.  One lane of a warp says that it has read a tile.  given: what the functor has loaded for this
+ * tile, then for the next one, so that it comes while the softmax is taken. */
+template <int BELOW, int ABOVE, bool MASKED, bool FIRST, int M, class S, class G, class E>
 __device__ __forceinline__ void attention16_step(
-	attention16_rows<S> &rows, const attention16_place<S> &p, int i, float (&fix)[2], const E &e)
+	attention16_rows<S> &rows, const attention16_place<S> &p, int i, float (&fix)[2], G &given, const E &e)
 {
 	const int lane = threadIdx.x % 32, key0 = (p.now.start + i) * S::keys, t = p.now.done + i,
 			  col = key0 + lane % 4 * 2;
 	const attention16_tiles<S> &at = p.at;
-	attention16_given<MASKED, M, S::keys / 2, E> given;
 
-	rows.template each<M>(p.row, col, p.t_q, [&](int r, int c, int n) {
-		if (c < p.t_k)
-			given.ask(e, p.now.b, p.now.h, r, c, n);
-	});
 	bar_wait(at.k_full(t), at.parity(t));
 	rows.scores(at.q + p.wg * 64 * 128, at.k(t));
 	if (!FIRST) {
@@ -352,9 +358,9 @@ __device__ __forceinline__ void attention16_step(
 	if (lane == 0)
 		bar_arrive(at.k_empty(t));
 	rows.template each<M>(p.row, col, p.t_q, [&](int r, int c, int n) {
-		if (c < p.t_k)
-			given.score(e, p.now.b, p.now.h, r, c, n, rows.s, p.scale * 0.693147180559945309417f);
+		given.score(e, p.now.b, p.now.h, r, c, n, rows.s, p.scale * 0.693147180559945309417f);
 	});
+	given.ask(e, p.now.b, p.now.h, p.row, col + S::keys, p.t_q, p.t_k);
 	if (key0 + S::keys - 1 > p.first + ABOVE || key0 < p.first + 63 - BELOW || key0 + S::keys > p.t_k)
 		rows.template limit<BELOW, ABOVE>(p.row, col, p.t_k);
 	rows.weigh(fix, MASKED ? 1.44269504088896340736f : p.scale);
@@ -378,14 +384,16 @@ __device__ __forceinline__ void attention16_consume(const attention16_place<S> &
 	const bool speaks = threadIdx.x % 32 == 0;
 	const int done = p.now.done;
 	attention16_rows<S> rows;
+	attention16_given<MASKED, M, S::keys / 2, E> given;
 	float fix[2];
 
 	rows.start();
+	given.ask(e, p.now.b, p.now.h, p.row, p.now.start * S::keys + threadIdx.x % 4 * 2, p.t_q, p.t_k);
 	bar_wait(at.q_full(), p.now.turn & 1);
 	if (mine > 0) {
-		attention16_step<BELOW, ABOVE, MASKED, true, M>(rows, p, 0, fix, e);
+		attention16_step<BELOW, ABOVE, MASKED, true, M>(rows, p, 0, fix, given, e);
 		for (int i = 1; i < mine; i++)
-			attention16_step<BELOW, ABOVE, MASKED, false, M>(rows, p, i, fix, e);
+			attention16_step<BELOW, ABOVE, MASKED, false, M>(rows, p, i, fix, given, e);
 		if (speaks)
 			bar_arrive(at.q_empty());
 		bar_wait(at.v_full(done + mine - 1), at.parity(done + mine - 1));

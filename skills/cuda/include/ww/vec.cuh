@@ -70,6 +70,20 @@ template <int N, class T> __device__ __forceinline__ void load(const T *p, float
 		v[i] = to_float<T>(u.elem[i]);
 }
 
+/* N elements as they lie in memory.  Of 16 bits they take half the registers until they are used, and what is loaded
+ * long before need not have come when the next instructions are issued, as it must to be converted. */
+template <class T, int N> struct as_stored {
+	typename pieces<T, N>::u u;
+
+	__device__ __forceinline__ float operator[](int i) const { return to_float<T>(u.elem[i]); }
+};
+template <int N, class T> __device__ __forceinline__ void load(const T *p, as_stored<T, N> &v)
+{
+#pragma unroll
+	for (int i = 0; i < pieces<T, N>::count; i++)
+		v.u.word[i] = ((const typename pieces<T, N>::w *)p)[i];
+}
+
 /* bools stay bytes. */
 template <int N> __device__ __forceinline__ void load(const unsigned char *p, unsigned char (&v)[N])
 {

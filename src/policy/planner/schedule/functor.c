@@ -141,6 +141,27 @@ static void know_own(const struct kern *k, struct expr *e)
 		pl_expr_known(e, x, k->loop->own, (struct etext){ "own[l]", 0, 2 });
 }
 
+/* The type of what ask() loads ahead of a template's products, and what stands behind its name: 16 bits as they lie in
+ * memory, of others the elements. */
+static const char *asked(struct pl *pl, const struct vload *v, const char **dims)
+{
+	*dims = v->one ? "[1]" : "[N]";
+	if (v->one || !pl_is_half(v->buf->dt))
+		return pl_cuda_loaded(v);
+	*dims = "";
+	return pl_fmt(pl, "ww::as_stored<%s, N>", pl_ctype(v->buf->dt, pl->target));
+}
+
+/* What ask() loads of load v, for score(), in the struct `given`. */
+static void give(struct pl *pl, struct loop *l, const struct vload *v)
+{
+	const char *dims, *type = asked(pl, v, &dims);
+
+	l->given = pl_fmt(pl, "%s%s %s%s;\n", l->given, type, v->name, dims);
+	l->given_refs = pl_fmt(pl, *dims ? "%s%s (&%s)%s = given.%s;\n" : "%s%s &%s%s = given.%s;\n", l->given_refs, type,
+		v->name, dims, v->name);
+}
+
 static const char *cuda_body(struct pl *pl, struct kern *k, int which, const char *start, const struct ix *const *idx)
 {
 	struct ww_str b = pl_text(pl);
@@ -181,8 +202,9 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 		refs = pl_fmt(pl, "%s%s (&%s)[%s] = given.%s;\n", refs, pl_cuda_loaded(&e.vload[i]), e.vload[i].name,
 			e.vload[i].one ? "1" : "N", e.vload[i].name);
 	if (idx && which) {
-		k->loop->given = arrays;
-		k->loop->given_refs = refs;
+		k->loop->given = k->loop->given_refs = "";
+		for (int i = 0; i < e.n_vload; i++)
+			give(pl, k->loop, &e.vload[i]);
 		k->loop->ask = loads;
 		arrays = loads = "";
 	}
