@@ -815,6 +815,22 @@ static void test_small_matrices(void **state)
 	json_decref(d);
 }
 
+/* Recurrent layers of few units, of which a block can hold all, are ours. */
+static void test_recurrent_rows(void **state)
+{
+	json_t *g = fixture("rnn_of_rows.json"), *d = device();
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.plan_text, "ww_pytorch(p"), 0);
+	assert_int_equal(count(r.plan_text, "ww_recipe_rnn(p"), 5);
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
 /* Attention of any type, with a mask, a bias, a cap, shared heads, and written as products, is a launch: its scores are
  * not stored, and nothing of keys and values is copied for heads that share them. */
 static void test_attention(void **state)
@@ -2416,7 +2432,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
 		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_short_windows), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_scans_in_rows),

@@ -2,12 +2,17 @@
  *
  * One matrix product before the launch computes the input's products of all steps, with their biases: gx
  * (steps, batch, gates * hidden) at strides.  The kernel computes h W^T and the gates of one step after the other;
- * latency dominates a step's time.  So one cooperative launch does all steps: every block owns `units` of the hidden
+ * latency dominates a step's time.  So one launch does all steps.
+ *
+ * EACH 0: the launch is cooperative.  Every block owns `units` of the hidden
  * units for the whole sequence, keeps their rows of W (KEEP; else they are read from L2 in each step) and the LSTM's
  * cell states in shared memory, reads the state that all blocks wrote in the previous step, and waits for the others at
  * a grid barrier.
  *
  * A warp does one unit for four rows of the batch at a time: its lanes share the sum over k, all gates at once.
+ *
+ * Else, of few units and many rows (1,024 rows of 64 units), a block owns `rows` of the batch and waits for no other
+ * one: all of W and its rows' states lie in its shared memory.  A thread does one unit for EACH rows.
  *
  * out is (steps, batch, hidden), and for LSTM one slot more, which holds the cells' state after the last step.  With
  * `reverse` the steps run from the last to the first; each step keeps its slot.
@@ -52,7 +57,98 @@ __device__ __forceinline__ float rnn_gate(const float (&x)[G], const float (&s)[
 	}
 }
 
-template <int CELL, bool KEEP, bool REVERSE> __device__ __forceinline__ void rnn(const rnn_task &a)
+/* One unit of EACH rows of the batch.  W lies in shared memory with the units innermost, zeros from unit or k H on. */
+template <int CELL, bool REVERSE, int EACH> __device__ __forceinline__ void rnn_of_rows(const rnn_task &a)
+{
+	const int G = CELL == CELL_LSTM ? 4 : CELL == CELL_GRU ? 3 : 1;
+	extern __shared__ __align__(16) unsigned char ww_dynamic_shared[];
+	const int H = a.hidden, HP = (H + 3) / 4 * 4, UP = (H + 31) / 32 * 32, first = blockIdx.x * a.rows;
+	const int n = a.rows < a.batch - first ? a.rows : a.batch - first, size = a.rows * HP;
+	const int unit = threadIdx.x % UP, r0 = (int)threadIdx.x / UP * EACH;
+	float *w = (float *)ww_dynamic_shared, *h = w + G * HP * UP, next[G][EACH], cell[EACH], bias[G];
+	bool live[EACH];
+
+	auto input = [&](int s) {
+		const long long t = REVERSE ? a.steps - 1 - s : s;
+#pragma unroll
+		for (int b = 0; b < EACH; b++)
+#pragma unroll
+			for (int g = 0; g < G; g++)
+				next[g][b] = live[b]
+					? a.gx[t * a.step_stride + (first + r0 + b) * a.row_stride + (long long)g * H + unit]
+					: 0.0f;
+	};
+#pragma unroll
+	for (int b = 0; b < EACH; b++) {
+		live[b] = unit < H && r0 + b < n;
+		cell[b] = CELL == CELL_LSTM && live[b] ? a.c0[(long long)(first + r0 + b) * H + unit] : 0.0f;
+	}
+#pragma unroll
+	for (int g = 0; g < G; g++)
+		bias[g] = a.bias && unit < H ? a.bias[g * H + unit] : 0.0f;
+	if (a.steps > 0)
+		input(0);
+	for (int i = threadIdx.x; i < G * HP * UP; i += blockDim.x) {
+		const int u = i % UP, k = i / UP % HP, g = i / UP / HP;
+		w[i] = u < H && k < H ? a.w[((long long)g * H + u) * H + k] : 0.0f;
+	}
+	for (int i = threadIdx.x; i < size; i += blockDim.x) {
+		h[i] = i / HP < n && i % HP < H ? a.h0[(long long)(first + i / HP) * H + i % HP] : 0.0f;
+		h[size + i] = 0.0f;
+	}
+	__syncthreads();
+	for (int s = 0; s < a.steps; s++) {
+		const float *old = h + s % 2 * size;
+		float *fresh = h + (s + 1) % 2 * size, *to = a.out + (REVERSE ? a.steps - 1 - s : s) * (long long)a.batch * H;
+		float x[G][EACH], acc[G][EACH];
+
+#pragma unroll
+		for (int g = 0; g < G; g++)
+#pragma unroll
+			for (int b = 0; b < EACH; b++)
+				x[g][b] = next[g][b], acc[g][b] = bias[g];
+		if (s + 1 < a.steps) /* comes while this step is computed */
+			input(s + 1);
+#pragma unroll(CELL == CELL_LSTM || CELL == CELL_GRU ? 2 : 4)
+		for (int k = 0; k < HP; k += 4) {
+			float y[EACH][4];
+#pragma unroll
+			for (int b = 0; b < EACH; b++) {
+				const float4 v = *(const float4 *)(old + (r0 + b) * HP + k);
+				y[b][0] = v.x, y[b][1] = v.y, y[b][2] = v.z, y[b][3] = v.w;
+			}
+#pragma unroll
+			for (int l = 0; l < 4; l++)
+#pragma unroll
+				for (int g = 0; g < G; g++) {
+					const float q = w[(g * HP + k + l) * UP + unit];
+#pragma unroll
+					for (int b = 0; b < EACH; b++)
+						acc[g][b] = fmaf(q, y[b][l], acc[g][b]);
+				}
+		}
+		float v[EACH];
+#pragma unroll
+		for (int b = 0; b < EACH; b++) { /* no branches in between: computed side by side */
+			float in[G], sum[G];
+#pragma unroll
+			for (int g = 0; g < G; g++)
+				in[g] = x[g][b], sum[g] = acc[g][b];
+			v[b] = rnn_gate<CELL, G>(in, sum, unit < H ? old[(r0 + b) * HP + unit] : 0.0f, &cell[b]);
+		}
+#pragma unroll
+		for (int b = 0; b < EACH; b++)
+			if (live[b])
+				fresh[(r0 + b) * HP + unit] = to[(long long)(first + r0 + b) * H + unit] = v[b];
+		__syncthreads();
+	}
+#pragma unroll
+	for (int b = 0; b < EACH; b++)
+		if (CELL == CELL_LSTM && live[b])
+			a.out[((long long)a.steps * a.batch + first + r0 + b) * H + unit] = cell[b];
+}
+
+template <int CELL, bool KEEP, bool REVERSE> __device__ __forceinline__ void rnn_of_units(const rnn_task &a)
 {
 	const int G = CELL == CELL_LSTM ? 4 : CELL == CELL_GRU ? 3 : 1, B = 4;
 	extern __shared__ __align__(16) unsigned char ww_dynamic_shared[];
@@ -147,6 +243,14 @@ template <int CELL, bool KEEP, bool REVERSE> __device__ __forceinline__ void rnn
 	if (CELL == CELL_LSTM)
 		for (int i = threadIdx.x; i < mine * a.batch; i += blockDim.x)
 			a.out[((long long)a.steps * a.batch + i % a.batch) * H + first + i / a.batch] = cell[i];
+}
+
+template <int CELL, bool KEEP, bool REVERSE, int EACH> __device__ __forceinline__ void rnn(const rnn_task &a)
+{
+	if constexpr (EACH)
+		rnn_of_rows<CELL, REVERSE, EACH>(a);
+	else
+		rnn_of_units<CELL, KEEP, REVERSE>(a);
 }
 
 } // namespace ww

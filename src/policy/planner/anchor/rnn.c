@@ -3,23 +3,22 @@
  * No functors: each step reads the previous step's result from memory, so nothing can be fused. */
 #include "policy/planner/print/print.h"
 
-#include <math.h>
+#include <ww/recipe/rnn_tile.h>
 
 static const int gates[] = { 1, 1, 3, 4 };
 
-/* Fitted to six layers on an H200 (bench/results/coverage.md, fresh.md), hidden 32 to 2,048 and batches of 8 to 1,024:
- * a barrier, loading the state, and for each unit and four rows loads, sums across lanes and gates. */
 double pl_rnn_us(const struct pl *pl, enum pl_cell cell, double steps, double batch, double hidden)
 {
-	double units = ceil(hidden / pl->dev.sm_count), padded = ceil(hidden / 4) * 16;
-	double tasks = ceil(units * ceil(batch / 4) / 8), weights = gates[cell] * units * padded;
-	int kept = weights + 4 * padded <= (double)pl->dev.shared_per_block_bytes;
-	double sums = kept ? 0.03 * ceil(hidden / 128) : 0.6 * ceil(hidden / 32);
+	const struct ww_rnn_size size = { gates[cell], cell == CELL_LSTM, (long long)steps, (long long)batch,
+		(long long)hidden, pl->dev.sm_count, pl->dev.shared_per_block_bytes };
+	const struct ww_rnn_rows rows = ww_rnn_choose_rows(&size);
+	double us = ww_rnn_units_us(&size);
 
-	return steps * (3 + batch * hidden * 4 / 20e3 + tasks * (1.75 + sums));
+	return rows.each && rows.us < us ? rows.us : us;
 }
 
-/* Fitted to the same layers by cuDNN with PyTorch's default (TF32): launches, weights from memory, products. */
+/* Fitted to the layers that recipe/rnn_tile.h is, by cuDNN with PyTorch's default (TF32): launches, weights from
+ * memory, products. */
 double pl_cudnn_rnn_us(enum pl_cell cell, double steps, double batch, double hidden)
 {
 	double weights = gates[cell] * hidden * hidden;
@@ -118,7 +117,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 			"\t\tlong long step_stride, long long row_stride%s, float *out)\n{\n%s"
 			"\tww::rnn_task a = { barrier, steps, batch, hidden, units, rows, step_stride, row_stride };\n\n"
 			"%s\ta.out = out;\n"
-			"\tww::rnn<ww::CELL_%s, @_KEEP, %s>(a);\n}\n\n",
+			"\tww::rnn<ww::CELL_%s, @_KEEP, %s, @_EACH>(a);\n}\n\n",
 			k->title, params, pl_cuda_first(pl), inits, cells[sp->rnn.cell], sp->rnn.reverse ? "true" : "false"));
 	k->launch = pl_named(pl, k, "\tww_recipe_rnn(p, &(struct ww_rnn){ .kernel = \"@\", %s, .cells = %d });\n%s",
 		shape(pl, k), sp->rnn.cell == CELL_LSTM, args(pl, k));
