@@ -292,8 +292,14 @@ static int readers(const struct pl *pl, const struct anchor *sp, int which)
 	return n ? n : 1;
 }
 
-/* gemm3.  An operand that is not contiguous along k takes one launch more; an odd number of columns 0.26 us more for
- * each MB of the result.  along: take operands as contiguous along k. */
+/* Results of `bytes` of an odd number of columns, which our tiles of fp32 store one by one: 0.26 us for each MB. */
+static double odd_us(const struct estimate *e, int bytes)
+{
+	return fmod(e->n, 2) ? 0.26e-6 * bytes * e->batch * e->m * e->n : 0;
+}
+
+/* gemm3.  An operand that is not contiguous along k takes one launch more.  along: take operands as contiguous along
+ * k. */
 static double split_us(const struct pl *pl, const struct anchor *sp, const struct estimate *e, int along)
 {
 	double us = LAUNCH_US + best_tile_us(e, 0);
@@ -304,7 +310,7 @@ static double split_us(const struct pl *pl, const struct anchor *sp, const struc
 
 		us += (LAUNCH_US * (1 + turned) + moved_us(4 * rows * (e->k + in_steps(e)))) / readers(pl, sp, i);
 	}
-	return us + (fmod(e->n, 2) ? 0.26e-6 * 4 * e->batch * e->m * e->n : 0);
+	return us + odd_us(e, 4);
 }
 
 static double half_us(const struct estimate *e)
@@ -415,7 +421,7 @@ static enum form best_form(
 			return MMA;
 		}
 	if (pl->dev.cc >= 80)
-		mma = mma_us(sp, &e, 0) +
+		mma = mma_us(sp, &e, 0) + (half ? 0 : odd_us(&e, 4)) +
 			(half && (!end || end->added || end->dt != sp->out->dt) ? MMA_END_US * e.batch * e.m * e.n * 1e-6 : 0);
 	if (pl->dev.cc == 90 && (!half || fits_gemm16(sp)))
 		tiled = half ? half_us(&e) + padding_us(sp, &e) : split_us(pl, sp, &e, 0);
