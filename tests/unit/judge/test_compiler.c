@@ -383,6 +383,15 @@ static void cpu_survives_a_killed_zygote(void **state)
 	expect_cpu(good_c, WW_COMPILE_OK, NULL);
 }
 
+/* The last byte of one instruction and the first of the next are int 0x80 together. */
+static void two_instructions_like_a_system_call(void **state)
+{
+	(void)state;
+	expect_cpu(
+		"void k(void) { __asm__ volatile(\"mov\\t%r9, %r13\\n\\tcmpb\\t$0, 208(%rsp)\"); }\n", WW_COMPILE_OK, NULL);
+	expect_cpu("void k(void) { __asm__ volatile(\"int $0x80\"); }\n", WW_COMPILE_REFUSED, "system calls");
+}
+
 /* The first job of the zygote `arg` gets no processor for 1.5 s. */
 static void *starve(void *arg)
 {
@@ -729,7 +738,8 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(cpu_good), cmocka_unit_test(cpu_errors),
 		cmocka_unit_test(cpu_own_names), cmocka_unit_test(cpu_several_kernels), cmocka_unit_test(loader_bound_names),
 		cmocka_unit_test(cpu_refusals), cmocka_unit_test(cpu_dynamic_section), cmocka_unit_test(cpu_tables),
-		cmocka_unit_test(cpu_reads_nothing), cmocka_unit_test(cpu_bombs), cmocka_unit_test(cpu_on_a_busy_machine),
+		cmocka_unit_test(cpu_reads_nothing), cmocka_unit_test(cpu_bombs),
+		cmocka_unit_test(two_instructions_like_a_system_call), cmocka_unit_test(cpu_on_a_busy_machine),
 		cmocka_unit_test(cpu_survives_a_killed_zygote), cmocka_unit_test(cpu_interrupted),
 		cmocka_unit_test(no_compiler_writes_to_the_terminal), cmocka_unit_test(missing_compiler),
 		cmocka_unit_test(lower_levels), cmocka_unit_test(broken_objects), cmocka_unit_test(cuda_good),
