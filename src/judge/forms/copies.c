@@ -26,11 +26,10 @@ struct ww_copies {
 	unsigned char noted[1 << (BITS - 3)];
 };
 
-static const char *const beside_python[] = { "torch/lib/libtorch_cpu.so", "*.libs/*.so*", "numpy/*/*.so", "scipy/*/*.so",
-	"scipy/*/*/*.so" };
+static const char *const beside_python[] = { "torch/lib/libtorch_cpu.so", "*.libs/*.so*", "numpy/*/*.so",
+	"scipy/*/*.so", "scipy/*/*/*.so" };
 static const char *const of_the_system[] = { "/usr/lib/*/*blas*.so*", "/usr/lib/*/*blas*/*.so*",
-	"/usr/lib/*/*blas*/*.a", "/usr/lib/*/libdnnl.so*", "/usr/lib/*/libmkl*.so*",
-	"/usr/lib/*/libfftw*.so*" };
+	"/usr/lib/*/*blas*/*.a", "/usr/lib/*/libdnnl.so*", "/usr/lib/*/libmkl*.so*", "/usr/lib/*/libfftw*.so*" };
 
 /* ---- Places ------------------------------------------------------------------------------------------------------ */
 

@@ -3,9 +3,10 @@
  * Problem.  Code counts as the solution's own where it lies in a file of its own (sampler.h).  That can be a library's
  * file under another name, a static library that was linked into an extension, or pages that were copied.
  *
- * Way.  The code of PyTorch, numpy, scipy and the machine's libraries for arithmetic is read once.  Where four bytes have a certain hash,
- * one place in 256 on average, a hash of the 24 bytes from there on is noted in a bitmap.  Such places depend on the
- * code alone, so a copy has them too, wherever it lies.  Code is a copy where most of its places are noted.
+ * Way.  The code of PyTorch, numpy, scipy and the machine's libraries for arithmetic is read once.  Where four bytes
+ * have a certain hash, one place in 256 on average, a hash of the 24 bytes from there on is noted in a bitmap.  Such
+ * places depend on the code alone, so a copy has them too, wherever it lies.  Code is a copy where most of its places
+ * are noted.
  *
  * What it misses: code that was translated or compiled again. */
 #pragma once
