@@ -230,7 +230,7 @@ class Worker:
 
     def publish(self, q, fds):
         self.loaded().publish()
-        return {}, []
+        return {"busy_us": self.loaded().busy()}, []
 
     def keep(self, q, fds):
         return {"taken": self.loaded().keep(q["lent"], fds)}, []

@@ -46,6 +46,7 @@ MAX_RANK = 8
 MAX_OUTPUTS = 64
 SMALL_ELEMENTS = 1 << 20
 TRACES, TRACE_SECONDS = 7, 0.1
+PROBES = 80  # writes of twice the last cache: 3 ms on an H200, more than one slice of a shared device
 DOUBLES = (torch.float64, torch.complex128)
 
 
@@ -625,6 +626,16 @@ class Task:
         with torch.no_grad():
             self._shared.publish(True)
         self.target.sync()
+
+    def busy(self):
+        """cuda: microseconds that some milliseconds of writing take now, more where others have work on the device."""
+        flush, ends = self.clock().flush, [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        ends[0].record()
+        for _ in range(PROBES):
+            flush()
+        ends[1].record()
+        ends[1].synchronize()
+        return ends[0].elapsed_time(ends[1]) * 1e3
 
     def keep(self, lent, fds):
         """Copy the outputs as they are now; compare() and same() use the copies until they are wiped.  `lent`: see

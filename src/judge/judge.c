@@ -274,6 +274,8 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 		.brief = depth == WW_JUDGE_BRIEF,
 		.decide = depth == WW_JUDGE_DECIDE };
 	struct stage stage = begin_stage(t);
+	const int cuda = t->judge->opts.target == WW_TARGET_CUDA;
+	enum ww_baseline fastest;
 	enum ww_rc rc;
 
 	t->by_clock = b->form != NULL;
@@ -289,6 +291,8 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 		start_spare(t);
 	WW_TRY(ww_judge_turn(t, WW_TURN_SHARED, err));
 	s.limit_s = run_limit_s(t);
+	if (b->form && cuda && depth >= WW_JUDGE_DECIDE)
+		WW_TRY(ww_base_all(t, &fastest, err)); /* before a process may have left work on the device */
 	if (b->form)
 		WW_TRY(ww_form_open(&s, b->form, b->extensions, err));
 	else

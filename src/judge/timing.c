@@ -47,6 +47,11 @@
  * cpu, and candidates of another form: the judge's clock (run/client.h, forms/forms.h, task/ref.h).  call_us is the
  * exported operator's in a fresh process, where it is asked for; on cpu the same as device_us.
  *
+ * cuda, a PyTorch form.  A process that stands may have left work on the device, and a baseline then shares it: twice
+ * as slow beside one idle thread (an H200).  So before each call of a baseline the reference worker writes for some
+ * milliseconds; where that takes longer than it did, the device is busy.  In most calls: the solution is refused,
+ * unless others have the device; then the baseline's time counts by its share.
+ *
  * Too good to be true.  floor_us is the time that the bytes which must move need at 1.15 times the measured copy
  * bandwidth, less what the last cache can hold: a time below it is `suspect`.  Arithmetic that cannot have been done in
  * the time is algebra.c's business (`algebraic`, which is allowed).  After either, 20 more calls are checked. */
@@ -107,6 +112,7 @@ struct series {
 	double us[SIDES][WW_STATS_MAX_SAMPLES]; /* of the n */
 	char disturbance[96];                   /* "" where it was not disturbed */
 	int policies;                           /* processes of policies disturbed it */
+	int certain;                            /* others had the device, or it was slowed down */
 };
 
 struct timing {
@@ -541,6 +547,7 @@ static void look_for_disturbance(struct timing *x, const struct ww_disturbance *
 	struct series *e = &x->now;
 	e->disturbance[0] = 0;
 	e->policies = d->policies;
+	e->certain = d->certain;
 	double w = width(x, e), moved = drift(e->us[CANDIDATE], e->n), spread = ww_stats_spread(e->us[CANDIDATE], e->n);
 
 	if (d->policies || (d->certain && !e->clean) || (d->noticed && w >= NARROW && !e->decided))
@@ -608,10 +615,22 @@ static enum ww_rc check_more(struct timing *x, int calls, struct ww_err *err)
 	return rc == WW_OK ? check_last(x, err) : rc;
 }
 
+/* cuda: a process that stands may have left work on the device, which makes baselines slow. */
+static void refuse_busy_device(const struct timing *x)
+{
+	const struct ww_judge_task *t = x->s->t;
+	if (!x->best.certain && 2 * t->busy_calls > t->base_calls)
+		ww_session_fail(x->s, WW_STATUS_REFUSED,
+			"refused: work was left on the device: it was busy while the solution's process stood, before %d of %d calls "
+			"of a baseline",
+			t->busy_calls, t->base_calls);
+}
+
 static enum ww_rc measure(struct timing *x, struct ww_err *err)
 {
 	struct ww_verdict *v = x->s->v;
 	x->start_ns = ww_now_ns();
+	x->s->t->base_calls = x->s->t->busy_calls = 0;
 	for (v->attempts = 0; v->attempts < MAX_ATTEMPTS;) {
 		uint64_t start_ns = ww_now_ns();
 		WW_CHECK(attempt(x, err));
@@ -623,6 +642,9 @@ static enum ww_rc measure(struct timing *x, struct ww_err *err)
 			ww_seconds_since(x->start_ns) + ww_seconds_since(start_ns) > limit_s(x))
 			break;
 	}
+	refuse_busy_device(x);
+	if (x->s->failed)
+		return WW_OK;
 	v->disturbed = x->best.disturbance[0] != 0;
 	v->shell_load = x->best.policies;
 	v->set_aside = x->best.aside;

@@ -726,11 +726,14 @@ enum ww_rc ww_ref_wipe(struct ww_ref *r, int poison, int flush, int *shares, str
 	return ww_ref_finish(r, b, rc, err);
 }
 
-enum ww_rc ww_ref_publish(struct ww_ref *r, struct ww_err *err)
+enum ww_rc ww_ref_publish(struct ww_ref *r, double *busy_us, struct ww_err *err)
 {
 	json_t *b;
 	enum ww_rc rc = ask(r, json_pack("{s:s}", "request", "publish"), request_s(r), &b, err);
-	return rc == WW_OK ? ww_ref_finish(r, b, WW_OK, err) : rc;
+	if (rc != WW_OK)
+		return rc;
+	*busy_us = ww_json_num(b, "busy_us", 0);
+	return ww_ref_finish(r, b, WW_OK, err);
 }
 
 enum ww_rc ww_ref_keep(struct ww_ref *r, json_t *lent, const int *fds, int n_fds, int *taken, struct ww_err *err)

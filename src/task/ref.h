@@ -294,8 +294,9 @@ enum ww_rc ww_ref_trace(struct ww_ref *r, json_t **out, struct ww_err *err) WW_M
  * filled with poison, here or before the next draw: *shares (may be NULL) says whether one of them, since the last
  * call, turned out to be the memory of an input or a parameter. */
 enum ww_rc ww_ref_wipe(struct ww_ref *r, int poison, int flush, int *shares, struct ww_err *err) WW_MUST_CHECK;
-/* Write the present draw into the shared inputs and parameters again. */
-enum ww_rc ww_ref_publish(struct ww_ref *r, struct ww_err *err) WW_MUST_CHECK;
+/* cuda: write the present draw into the shared inputs and parameters again; *busy_us: what some milliseconds of work
+ * take on the device now, which is more where it has others' work, too. */
+enum ww_rc ww_ref_publish(struct ww_ref *r, double *busy_us, struct ww_err *err) WW_MUST_CHECK;
 /* Take a copy of the outputs: until the next draw or wipe ww_ref_compare() compares it, and ww_ref_same() tells
  * whether the outputs still hold the same bytes.  `lent` (a new reference, consumed) has for each output null, where it
  * lies in the shared buffer, or its place in device memory that another process has exported (judge/forms/lent.h) by
