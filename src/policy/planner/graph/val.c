@@ -431,14 +431,15 @@ static int fits_clusters(struct pl *pl, const struct val *a, int64_t rows, int64
 		rows * 16 >= pl->dev.sm_count && cols <= 262144 && pl_is_innermost(pl, a, a->rank - 1);
 }
 
-/* Rows of fp32 in pieces of memory (a batch norm's), so long that a cluster would hold each, and beyond what the second
- * level still has: while the blocks of a cluster waited for each other memory was busy for a third of the time (1.3 to
- * 1.75 MB/us, nine batch norms on an H200).  In parts they are read twice at 4 MB/us. */
+/* Rows in pieces of memory (a batch norm's), so long that a cluster would hold each, and beyond what the second level
+ * still has: while the blocks of a cluster waited for each other memory was busy for a third of the time (1.3 to 1.75
+ * MB/us, nine batch norms of fp32 on an H200), half of it in 16 bits.  In parts they are read twice at 4 MB/us. */
 static int is_streamed(const struct pl *pl, const struct val *a, int64_t rows, int64_t cols)
 {
 	enum { LARGE = 1 << 25, HELD = 16384 };
 
-	return pl->target == WW_TARGET_CUDA && a->dt == WW_F32 && cols > HELD && rows * cols * 4 >= LARGE;
+	return pl->target == WW_TARGET_CUDA && (a->dt == WW_F32 || pl_is_half(a->dt)) && cols > HELD &&
+		rows * cols * pl_itemsize(a->dt) >= LARGE;
 }
 
 /* Dimension d as two, the outer one of `parts`, which divide its size. */
