@@ -1393,8 +1393,8 @@ static void test_chosen_images_turned(void **state)
 {
 	static const char graph[] =
 		"{\"version\": 1, \"inputs\": [{\"name\": \"x\", \"dtype\": \"float32\", \"sizes\": [160, 256, 32, 4], "
-		"\"strides\": [32768, 128, 4, 1]}, {\"name\": \"i\", \"dtype\": \"int64\", \"sizes\": [256], \"strides\": [1]}], "
-		"\"params\": [], \"nodes\": [{\"name\": \"n\", \"op\": \"aten.index.Tensor\", \"args\": [{\"ref\": \"x\"}, "
+		"\"strides\": [32768, 128, 4, 1]}, {\"name\": \"i\", \"dtype\": \"int64\", \"sizes\": [256], \"strides\": [1]}"
+		"], \"params\": [], \"nodes\": [{\"name\": \"n\", \"op\": \"aten.index.Tensor\", \"args\": [{\"ref\": \"x\"}, "
 		"[{\"ref\": \"i\"}]], \"kwargs\": {}, \"out\": [{\"dtype\": \"float32\", \"sizes\": [256, 256, 32, 4], "
 		"\"strides\": [32768, 1, 1024, 256]}]}], \"outputs\": [{\"name\": \"output0\", \"ref\": \"n\", \"dtype\": "
 		"\"float32\", \"sizes\": [256, 256, 32, 4], \"strides\": [32768, 1, 1024, 256]}]}";
@@ -1432,10 +1432,10 @@ static void test_sampled(void **state)
 		"{\"version\": 1, \"inputs\": [{\"name\": \"x\", \"dtype\": \"float32\", \"sizes\": [8, 32, 64, 96], "
 		"\"strides\": [196608, 6144, 96, 1]}, {\"name\": \"grid\", \"dtype\": \"float32\", \"sizes\": [8, 128, 32, 2], "
 		"\"strides\": [8192, 64, 2, 1]}], \"params\": [], \"nodes\": [{\"name\": \"s\", \"op\": "
-		"\"aten.grid_sampler.default\", \"args\": [{\"ref\": \"x\"}, {\"ref\": \"grid\"}, %d, %d, false], \"kwargs\": {}, "
-		"\"out\": [{\"dtype\": \"float32\", \"sizes\": [8, 32, 128, 32], \"strides\": [131072, 4096, 32, 1]}]}, "
-		"{\"name\": \"n\", \"op\": \"aten.group_norm.default\", \"args\": [{\"ref\": \"s\"}, 2], \"kwargs\": {}, \"out\": "
-		"[{\"dtype\": \"float32\", \"sizes\": [8, 32, 128, 32], \"strides\": [131072, 4096, 32, 1]}]}], \"outputs\": "
+		"\"aten.grid_sampler.default\", \"args\": [{\"ref\": \"x\"}, {\"ref\": \"grid\"}, %d, %d, false], \"kwargs\": "
+		"{}, \"out\": [{\"dtype\": \"float32\", \"sizes\": [8, 32, 128, 32], \"strides\": [131072, 4096, 32, 1]}]}, "
+		"{\"name\": \"n\", \"op\": \"aten.group_norm.default\", \"args\": [{\"ref\": \"s\"}, 2], \"kwargs\": {}, \"out\""
+		": [{\"dtype\": \"float32\", \"sizes\": [8, 32, 128, 32], \"strides\": [131072, 4096, 32, 1]}]}], \"outputs\": "
 		"[{\"name\": \"output0\", \"ref\": \"n\", \"dtype\": \"float32\", \"sizes\": [8, 32, 128, 32], \"strides\": "
 		"[131072, 4096, 32, 1]}]}";
 

@@ -210,7 +210,7 @@ static int is_costly(struct pl *pl, struct val *v)
 {
 	enum { STORE_AND_LOAD = 10 };
 
-	return pl_cost(pl, v, pl->place) > STORE_AND_LOAD;
+	return !v->root && pl_cost(pl, v, pl->place) > STORE_AND_LOAD;
 }
 
 /* Tensor.unfold: windows along a dimension.  On the cpu an operand whose windows overlap is stored first, so that its
