@@ -327,6 +327,17 @@ static void test_stored_behind(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* Bicubic to twice the lines or more: lines are stored in fp32, of which each result has four. */
+static void test_lines_resampled(void **state)
+{
+	static const char *const want[] = { "/* pointwise: relu, upsample_bicubic2d */",
+		"/* pointwise: upsample_bicubic2d */", "float *__restrict__ t0)" };
+	struct pl_result r = cuda_holds("lines_resampled.json", want, WW_ARRAY_LEN(want), 4);
+
+	(void)state;
+	ww_pl_result_release(&r);
+}
+
 /* Windows of short lines that overlap: a thread is a window, unless it would be one of few. */
 static void test_short_windows(void **state)
 {
@@ -2436,7 +2447,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
-		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_short_windows), cmocka_unit_test(test_stored_behind),
+		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_short_windows),
+		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
