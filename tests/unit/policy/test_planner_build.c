@@ -338,6 +338,16 @@ static void test_lines_resampled(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* A sum of one operand along its outer axis has eight of its elements under way, whatever is read once a row. */
+static void test_gated_squares(void **state)
+{
+	static const char *const want[] = { "#pragma unroll 8\n\tfor (ix_t c = ty;", "in_x[", "p_gate[" };
+	struct pl_result r = cuda_holds("gated_squares.json", want, WW_ARRAY_LEN(want), 1);
+
+	(void)state;
+	ww_pl_result_release(&r);
+}
+
 /* Windows of short lines that overlap: a thread is a window, unless it would be one of few. */
 static void test_short_windows(void **state)
 {
@@ -2447,7 +2457,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
-		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_short_windows),
+		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
 		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows), cmocka_unit_test(test_attention),

@@ -1073,10 +1073,25 @@ int pl_loads_held(const struct kern *k)
  * threads that wait. */
 enum { WINDOW = 16, WINDOW_OF_LOADS = 64, LITTLE_WORK = 2, UNDER_WAY = 8 };
 
+/* Of the operands of row kernel k, those that its columns read. */
+static int loads_of_columns(struct pl *pl, struct kern *k)
+{
+	const struct ix *off[512];
+	struct buf *buf[512];
+	int found = 0;
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		for (int c = 0; c < k->n_col; c++)
+			if (ix_has(off[i], k->col[c])) {
+				found++;
+				break;
+			}
+	return found;
+}
+
 int pl_unrolled_down(struct pl *pl, struct kern *k)
 {
-	const struct ix *idx[PL_MAX_RANK], *off[2];
-	struct buf *buf[2];
+	const struct ix *idx[PL_MAX_RANK];
 	int64_t n = INT64_MAX;
 	int cost = 0;
 
@@ -1089,7 +1104,7 @@ int pl_unrolled_down(struct pl *pl, struct kern *k)
 		return (int)n;
 	if (ix_num(pl_extent(pl, k->row, k->n_row)) < 32 * (int64_t)pl->dev.sm_count)
 		return UNDER_WAY;
-	return cost <= LITTLE_WORK && pl_kern_loads(pl, k, off, buf, 2) == 1 ? UNDER_WAY : 4;
+	return cost <= LITTLE_WORK && loads_of_columns(pl, k) == 1 ? UNDER_WAY : 4;
 }
 
 /* A thread is a row: do so many values of each column fit registers, of PL_DOWN threads at most that share the row? */
