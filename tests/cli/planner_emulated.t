@@ -25,23 +25,11 @@ from tap import ROOT, WW, finish, ok  # noqa: E402
 VARIANTS = os.environ.get("WW_VARIANTS") or os.path.join(os.path.dirname(WW), "tests/accuracy-variants")
 GRAPHS = ["across", "adjoining_windows", "attention_bands", "attention_halves", "attention_hot", "attention_masks",
           "channels_last", "channels_last_3d", "concatenated_last", "few_channels", "few_columns", "gated_last",
-          "gather_outer", "held_columns", "kept_down", "lanes_apart", "masked_products", "modulated", "norm_beside",
-          "pooled_last", "product_ends", "rows_apart", "rows_of_parts", "running_minimum", "scaled_heads",
-          "scans_from_the_end", "scans_in_rows", "shuffled_channels", "small_products", "sorted_values", "sorts",
-          "stored_last", "transposed_columns", "turned_products", "windows"]
-=======
-          "channels_last", "channels_last_3d", "few_channels", "few_columns", "gated_last", "gather_outer",
-          "held_columns", "kept_down", "masked_products", "modulated", "norm_beside", "pooled_last", "product_ends",
-<<<<<<< HEAD
-          "rows_apart", "rows_of_parts", "running_minimum", "scaled_heads", "scans_from_the_end", "scans_in_rows",
-          "shuffled_channels", "small_matrices", "small_products", "sorted_values", "sorts", "stored_last",
-          "transposed_columns", "turned_products", "windows"]
->>>>>>> 2a358cf7 (planner: products of a small matrix are sums on the spot)
-=======
-          "rnn_of_rows", "rows_apart", "rows_of_parts", "running_minimum", "scaled_heads", "scans_from_the_end",
-          "scans_in_rows", "shuffled_channels", "small_matrices", "small_products", "sorted_values", "sorts",
-          "stored_last", "transposed_columns", "turned_products", "windows"]
->>>>>>> 9e8719d6 (rnn: of few units and many rows, a block owns rows of the batch)
+          "gather_outer", "held_columns", "joined_pieces", "kept_down", "lanes_apart", "masked_products", "modulated",
+          "norm_beside", "pooled_last", "product_ends", "rnn_of_rows", "rows_apart", "rows_of_parts",
+          "running_minimum", "scaled_heads", "scans_from_the_end", "scans_in_rows", "shuffled_channels",
+          "small_matrices", "small_products", "sorted_values", "sorts", "stored_last", "transposed_columns",
+          "turned_products", "windows"]
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 
 

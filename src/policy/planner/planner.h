@@ -71,6 +71,12 @@ void pl_store_because(struct pl *pl, struct val *v, const char *why);
 void pl_store_as_typed(struct pl *pl, struct val *v, const char *why);
 void pl_anchor_operands(struct pl *pl, struct anchor *s);
 void pl_group(struct pl *pl);
+/* Kernel k stores v at its own index, and does nothing else: one element after the other, or in tiles. */
+void pl_becomes_points(struct pl *pl, struct kern *k, struct val *v);
+
+/* ---- pieces.c */
+/* What a kernel of its own stores only to be concatenated is stored where the concatenation has it. */
+void pl_store_pieces(struct pl *pl);
 
 /* ---- hoist.c */
 /* May v be stored in place of `red`? */

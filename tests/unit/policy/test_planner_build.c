@@ -836,6 +836,24 @@ static void test_small_matrices(void **state)
 	json_decref(d);
 }
 
+/* What a kernel of its own stores for a concatenation alone is stored where that has it; a pointwise kernel does what
+ * is left, or is not there. */
+static void test_joined_pieces(void **state)
+{
+	json_t *g = fixture("joined_pieces.json"), *d = device();
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_non_null(strstr(r.plan_text, "pointwise: slice_1, tanh, cat\n"));
+	assert_null(strstr(r.plan_text, "cat_2\n"));
+	assert_int_equal(count(r.plan_text, "ww_scratch(p"), 3);
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
 /* Recurrent layers of few units, of which a block can hold all, are ours. */
 static void test_recurrent_rows(void **state)
 {
@@ -2460,7 +2478,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
 		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
+		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_scans_in_rows),

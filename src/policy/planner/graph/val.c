@@ -741,7 +741,7 @@ struct buf *pl_buf(struct pl *pl, enum bkind kind, int dt, int rank, const struc
 
 const struct ix *pl_offset(struct pl *pl, const struct buf *b, const struct ix *const *idx)
 {
-	const struct ix *off = ix_const(pl, 0);
+	const struct ix *off = b->at ? b->at : ix_const(pl, 0);
 
 	for (int d = 0; d < b->rank; d++)
 		if (!ix_is(b->size[d] ? b->size[d] : b->stride[d], 1) || !b->size[d] || ix_varies(idx[d]))

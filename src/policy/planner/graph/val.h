@@ -37,6 +37,13 @@ struct anchor;
 struct gnode;
 struct segment;
 
+/* What a concatenation is made of: piece i lies from at[i] on. */
+struct pieces {
+	int n, dim;
+	struct val *v[16];
+	const struct ix *at[17];
+};
+
 struct val {
 	int id;
 	enum vkind kind;
@@ -60,6 +67,7 @@ struct val {
 	int scans; /* RED of a row kernel: of all elements up to a column, for each column (anchor.h, pl_scan_in_row()) */
 	struct anchor *anchor;
 	int anchor_out;
+	struct pieces *pieces;   /* it is a concatenation of these */
 	int last;                /* stored channels-last: dimension 1 innermost */
 	int chain;               /* 1 + the dimension along which each element is computed of the one before; 0: none */
 	int force_root;          /* must be stored: a part of a split reduction, an operand of an anchor */
@@ -81,6 +89,8 @@ struct buf {
 	const char *why;   /* SCRATCH: why the value is stored; NULL: a rule of lowering stores it */
 	int dt, rank;
 	const struct ix *size[PL_MAX_RANK], *stride[PL_MAX_RANK];
+	struct buf *of;      /* it is a part of this one, of the same name, */
+	const struct ix *at; /* and begins with this element; NULL: it is none */
 	int contiguous;
 	int used;
 	struct val *val; /* for inputs and parameters */

@@ -72,6 +72,9 @@ static inline struct val *pl_transposed(struct pl *pl, struct val *a)
 }
 /* v; if it is computed, it is stored first, since it is read more than once. */
 struct val *pl_stored(struct pl *pl, struct val *v);
+/* The concatenation of n values along dimension d as one expression: each piece is read only where a condition on the
+ * index holds. */
+struct val *pl_concatenated(struct pl *pl, struct val **v, int n, int d);
 /* Concatenate the n values along dimension d. */
 struct val *pl_cat(struct pl *pl, struct val **v, int n, int d);
 enum { LOWER_TRIANGLE, UPPER_TRIANGLE };

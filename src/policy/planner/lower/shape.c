@@ -269,10 +269,10 @@ static void unbind(struct pl *pl, struct gnode *n)
 	pl_guard_eq(pl, ix_const(pl, n->n_out), a->size[d], "the size that is unbound");
 }
 
-/* The concatenation as one expression: each piece is read only where a condition on the index holds. */
-static struct val *concatenated(struct pl *pl, struct val **v, int n, int d)
+struct val *pl_concatenated(struct pl *pl, struct val **v, int n, int d)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *total = ix_const(pl, 0), *at = total;
+	struct pieces *p = n <= (int)WW_ARRAY_LEN(p->v) ? pl_alloc(pl, sizeof(*p)) : NULL;
 	struct val *out = NULL;
 
 	for (int i = 0; i < n; i++)
@@ -283,6 +283,10 @@ static struct val *concatenated(struct pl *pl, struct val **v, int n, int d)
 		const struct ix *end = ix_add(pl, at, v[i]->size[d]);
 		struct val *piece;
 
+		if (p) {
+			p->v[i] = v[i];
+			p->at[i] = at;
+		}
 		for (int k = 0; k < v[i]->rank; k++)
 			map[k] = k == d ? ix_sub(pl, pl->place[k], at) : pl->place[k];
 		piece = pl_view_if(pl, v[i], v[i]->rank, size, map,
@@ -295,6 +299,12 @@ static struct val *concatenated(struct pl *pl, struct val **v, int n, int d)
 			out = pl_where(pl, in, out, piece);
 		}
 		at = end;
+	}
+	if (p && n > 1) {
+		p->n = n;
+		p->dim = d;
+		p->at[n] = at;
+		out->pieces = p;
 	}
 	return out;
 }
@@ -332,7 +342,7 @@ struct val *pl_cat(struct pl *pl, struct val **v, int n, int d)
 	int k = 0, chain = n > FEW && n <= PL_MAX_STORES && is_chain(pl, v, n, d);
 
 	if (n <= PIECES || chain) {
-		all = concatenated(pl, v, n, d);
+		all = pl_concatenated(pl, v, n, d);
 		all->chain = chain ? d + 1 : 0;
 		if (n > FEW)
 			pl_make_root(pl, all);

@@ -31,6 +31,7 @@ void pl_expr_init(struct expr *e, struct pl *pl, struct kern *k)
 
 void pl_kern_arg(struct pl *pl, struct kern *k, struct buf *b)
 {
+	b = b->of ? b->of : b;
 	for (int i = 0; i < k->n_arg; i++)
 		if (k->arg[i] == b)
 			return;

@@ -123,7 +123,7 @@ static const char *pointer(struct pl *pl, const struct kern *k, int i)
 	int out = 0;
 
 	for (int o = 0; o < k->n_out; o++)
-		out |= k->out[o]->root == k->arg[i];
+		out |= k->out[o]->root == k->arg[i] || k->out[o]->root->of == k->arg[i];
 	return pl_fmt(pl, "%s%s *", out ? "" : "const ", pl_ctype(k->arg[i]->dt, pl->target));
 }
 

@@ -945,6 +945,13 @@ static void as_points(struct pl *pl, struct kern *k, struct val *v, const struct
 	stores_at(k, v, idx);
 }
 
+void pl_becomes_points(struct pl *pl, struct kern *k, struct val *v)
+{
+	const struct ix *idx[PL_MAX_RANK];
+
+	as_points(pl, k, v, idx);
+}
+
 /* Is v a window, or does it need some, whose reduction belongs where its elements are? */
 static int suits_points(struct pl *pl, struct kern *k, struct val *v, const struct leaf *l)
 {
@@ -1281,6 +1288,8 @@ void pl_group(struct pl *pl)
 	pl_find_roots(pl, roots, n);
 	for (int i = 0; i < pl->n_output; i++)
 		schedule(pl, out[i]);
+	if (pl->target == WW_TARGET_CUDA)
+		pl_store_pieces(pl);
 	pl_join_siblings(pl);
 	set_titles(pl);
 }

@@ -223,7 +223,7 @@ static int same_outputs(struct same *s)
 
 		s->self[0] = a;
 		s->self[1] = b;
-		if ((x->kind == B_OUTPUT) != (y->kind == B_OUTPUT) || x->contiguous != y->contiguous ||
+		if ((x->kind == B_OUTPUT) != (y->kind == B_OUTPUT) || x->contiguous != y->contiguous || x->of || y->of ||
 			!same_place(s, x, pl_offset(s->pl, x, s->a->out_idx[o]), y, pl_offset(s->pl, y, s->b.out_idx[o])) ||
 			!same_val(s, a, s->a->out_idx[o], b, s->b.out_idx[o]))
 			return 0;
