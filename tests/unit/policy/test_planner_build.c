@@ -854,6 +854,25 @@ static void test_joined_pieces(void **state)
 	json_decref(d);
 }
 
+/* Rows that are selected of a scan along them are selected of its operand, unless something else reads the scan, or it
+ * runs across them. */
+static void test_selected_scans(void **state)
+{
+	json_t *g = fixture("scans_taken.json"), *d = device();
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_non_null(strstr(r.plan_text, "cumsum: cumsum, clamp, index_select\n"));
+	assert_non_null(strstr(r.plan_text, "pointwise: index_select_2\n"));
+	assert_non_null(strstr(r.plan_text, "pointwise: index_select_3\n"));
+	assert_int_equal(count(r.plan_text, "ww_scratch(p"), 2);
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
 /* Recurrent layers of few units, of which a block can hold all, are ours. */
 static void test_recurrent_rows(void **state)
 {
@@ -2479,7 +2498,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
-		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_scans_in_rows),

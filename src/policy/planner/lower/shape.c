@@ -680,12 +680,55 @@ static void embedding(struct pl *pl, struct gnode *n)
 	done(n, pl_take(pl, pl_need_val(pl, n, 0, "weight"), pl_cast(pl, pl_need_val(pl, n, 1, "indices"), WW_I64), 0));
 }
 
+/* cuda: is v a scan along another dimension than `dim`, or made of some by operations whose results nothing else reads?
+ */
+static int is_of_scans(const struct pl *pl, const struct val *v, int dim)
+{
+	int found = v->kind == V_ANCHOR && v->anchor->kind == S_SCAN && v->anchor->scan.dim != dim;
+
+	if (pl->target != WW_TARGET_CUDA || v->root || v->force_root || !v->node ||
+		pl_count_readers(pl, v->node->name) != 1 || (v->kind != V_OP && !found))
+		return 0;
+	for (int i = 0; i < v->n_arg && !found; i++)
+		found = is_of_scans(pl, v->arg[i], dim);
+	return found;
+}
+
+/* Parts of v along dim.  What a scan makes of a row does not depend on other rows: they are taken of its operand, so
+ * that the scan is not stored, only to be read in another order. */
+static struct val *taken(struct pl *pl, struct gnode *n, struct val *v, struct val *index, int dim)
+{
+	struct val *part;
+
+	if (v->kind == V_CONST)
+		return v;
+	if (index->rank != 1 || ix_num(index->size[0]) > ix_num(v->size[dim]) || !is_of_scans(pl, v, dim))
+		return pl_take(pl, v, index, dim);
+	if (v->kind == V_ANCHOR) {
+		struct anchor *s = pl_anchor(pl, v->node, S_SCAN, v->anchor->what);
+
+		part = taken(pl, n, v->anchor->in[0].val, index, dim);
+		s->scan = v->anchor->scan;
+		pl_anchor_operand(s, part);
+		part = pl_anchor_out(pl, s, v->dt, v->rank, part->size);
+		part->node = v->node;
+		return part;
+	}
+	part = pl_val(pl, V_OP, v->dt, v->rank, v->size);
+	part->op = v->op;
+	part->n_arg = v->n_arg;
+	for (int i = 0; i < v->n_arg; i++)
+		part->arg[i] = taken(pl, n, v->arg[i], index, dim);
+	part->size[dim] = index->size[0];
+	part->node = v->node;
+	return part;
+}
+
 static void index_select(struct pl *pl, struct gnode *n)
 {
-	struct val *a = self(pl, n);
-	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank);
+	struct val *a = self(pl, n), *index = pl_cast(pl, pl_need_val(pl, n, 2, "index"), WW_I64);
 
-	done(n, pl_take(pl, a, pl_cast(pl, pl_need_val(pl, n, 2, "index"), WW_I64), d));
+	done(n, taken(pl, n, a, index, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank)));
 }
 
 static void gather(struct pl *pl, struct gnode *n)
