@@ -186,7 +186,8 @@ def enter(gpu, tasks, user):
     own_user(user)
     os.chdir("/tmp")
     drop_capabilities()
-    for what, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, FILE_BYTES), (resource.RLIMIT_NOFILE, FILES)):
+    for what, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, FILE_BYTES),
+                        (resource.RLIMIT_NOFILE, FILES)):
         limit(what, value)
     # Behind own_user(): a namespace's maker passes its own limit on to all that it makes.
     if user or counts_by_namespace():
