@@ -160,7 +160,8 @@ solution("its times are the clock's", body(HONEST), "ok", depth="full",
          and v["baselines"]["eager"]["device_us"] > 0 and v["speedup"]["eager"]["lo"] <= v["speedup"]["eager"]["hi"])
 solution("other names: found by value", body(HONEST.replace("self.norm", "self.a").replace("self.weight", "self.b"),
          HEAD.replace("self.norm", "self.a").replace("self.weight", "self.b")), "ok")
-solution("tensors that have no memory of their own", body(HONEST, HEAD.replace("\n    def forward", NO_MEMORY + "\n    def forward")), "ok")
+solution("tensors that have no memory of their own",
+         body(HONEST, HEAD.replace("\n    def forward", NO_MEMORY + "\n    def forward")), "ok")
 MANY = """import torch
 import torch.nn as nn
 
@@ -173,9 +174,10 @@ class Model(nn.Module):
     def forward(self, x):
         return x + torch.stack(list(self.each)).sum(0)
 """
-solution("more tensors than a system's usual limit of files", MANY.replace("class Model", "class ModelNew"), "ok", task=put(
-    "tasks/many.py", MANY + "\n\ndef get_inputs():\n    return [torch.randn(16, 4)]\n\n\ndef get_init_inputs():\n"
-                            "    return []\n"))
+put("tasks/many.py", MANY + "\n\ndef get_inputs():\n    return [torch.randn(16, 4)]\n\n\n"
+    "def get_init_inputs():\n    return []\n")
+solution("more tensors than a system's usual limit of files", MANY.replace("class Model", "class ModelNew"), "ok",
+         task=os.path.join(d, "tasks/many.py"))
 solution("load_inline", "from torch.utils.cpp_extension import load_inline\n"
          + HEAD.replace("class ModelNew", "ext = load_inline('scale', cpp_sources=[r'''"
          + EXTENSION + "'''], functions=['scale'], extra_cflags=['-O2'])\n\n\nclass ModelNew")
