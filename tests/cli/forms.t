@@ -192,7 +192,8 @@ solution("text that is no Python", "import torch\nclass ModelNew(\n", "compile_f
 solution("the program's files are there, to be read only", body("import wwbridge\n"
                                                                 "assert wwbridge.__file__.startswith('/tmp/')\n"
                                                                 "open(wwbridge.__file__, 'a')"), "crashed",
-         "Read-only file system")
+         check=lambda v: any(why in v["diagnostics"] for why in (
+             "Read-only file system", "Permission denied: '/tmp/")))  # the judge's user may be another
 solution("a wrong constant", body(HONEST.replace("self.weight", "self.weight * 1.001")), "mismatch", "does not match")
 solution("weights prepared once", body("if not hasattr(self, 'w'): self.w = self.weight.clone()\n"
                                        "return torch.relu(self.norm(x) * self.w + x)"), "mismatch", "re-drawn")
