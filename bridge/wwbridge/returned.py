@@ -22,8 +22,8 @@ class Returned:
         self.memory, self.own = [], []
         fds = iter(fds)
         try:
-            self.found = [self._find(t, where, own, fds)
-                          for t, where, own in zip(shared.outputs, lent or itertools.repeat(None), apart)]
+            self.found = [self._find(t, where, alone, fds)
+                          for t, where, alone in zip(shared.outputs, lent or itertools.repeat(None), apart)]
             self.copies = self._copy()
         except BaseException:
             self._unmap()
@@ -63,12 +63,13 @@ class Returned:
         arguments = self._arguments()
         for there in self.own:
             there.fill_(next(POISON))
-        shares = bool(self.own) and not torch.equal(arguments, self._arguments())
+        shares = arguments is not None and not torch.equal(arguments, self._arguments())
         self._unmap()
         return shares
 
     def _arguments(self):
-        """Bytes of the inputs and parameters, two or more from a range as large as the smallest output."""
+        """Bytes of the inputs and parameters, two or more from a range as large as the smallest output; None where
+        there is nothing to compare."""
         step = max(1, min([PROBE_BYTES, *(b.numel() // 2 for b in self.own)]))
         there = [m.bytes[::step] for m, r in zip(self.shared.memory, self.shared.rows) if r["role"] != "output"]
         return torch.cat(there) if there and self.own else None

@@ -55,4 +55,5 @@ void ww_kept_close(struct ww_kept *k)
 	if (k->file)
 		fclose(k->file);
 	k->file = NULL;
+	k->n = 0;
 }

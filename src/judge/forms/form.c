@@ -498,8 +498,7 @@ static enum ww_rc form_prepare(void *self, unsigned flags, struct ww_run_result 
 	if (shares && f->answer.n_places) { /* what an earlier candidate returned is not this one's */
 		res->kind = WW_RUN_REFUSED;
 		snprintf(res->text, sizeof(res->text),
-			"an output lies in the memory of an input or a parameter; return memory of "
-			"PyTorch's");
+			"an output lies in the memory of an input or a parameter; return memory of PyTorch's");
 	}
 	return WW_OK;
 }

@@ -297,7 +297,8 @@ static const char all_that_may_be[] =
 	"        def clone():\n" /* each on a stack of its own, in this memory */
 	"            stacks.append(ctypes.create_string_buffer(4096))\n"
 	"            top = ctypes.c_void_p((ctypes.addressof(stacks[-1]) + 4000) & ~15)\n"
-	"            if libc.clone(libc.pause, top, 0x100 | signal.SIGCHLD, None) < 0: raise OSError(ctypes.get_errno(), 'clone')\n"
+	"            if libc.clone(libc.pause, top, 0x100 | signal.SIGCHLD, None) < 0:\n"
+	"                raise OSError(ctypes.get_errno(), 'clone')\n"
 	"        def shell():\n" /* it forks until it cannot; then its children are counted, and it is gone */
 	"            text = 'while :; do sleep 60 & done'\n"
 	"            assert subprocess.run(['sh', '-c', text], stderr=subprocess.DEVNULL).returncode\n"
