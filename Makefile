@@ -7,6 +7,8 @@ NINJA := cmake --build $(BUILD)
 # Tests side by side: each that judges holds a PyTorch of its own (about 1 GB), and measuring is one at a time in any
 # case. Three more than cores, since some wait for the device, a time limit or a server; five at most, for the memory.
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 3 : 5)))
+# The slow ones keep a core or two busy all the time: more of them at once only bring each nearer to its time limit.
+SLOW_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 5)))
 
 .PHONY: program all setup setup-check demo fuzz check check-cheats check-cheats-gpu \
 	check-gpu check-san check-all check-slow check-failed dist bench install uninstall clean
@@ -59,7 +61,7 @@ check-all: all
 # What check-all has beyond check, without a GPU.
 check-slow: all
 	@tools/setup oracle
-	@$(CTEST) -j $(JOBS) --output-on-failure -L slow -LE gpu
+	@$(CTEST) -j $(SLOW_JOBS) --output-on-failure -L slow -LE gpu
 
 # The tests that failed in the last run, one by one: those that measure disturb each other.
 check-failed:

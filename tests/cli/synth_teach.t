@@ -62,7 +62,7 @@ def get(name):
 
 
 def run(*argv, **env):
-    p = subprocess.run([WW, *argv], capture_output=True, text=True, timeout=120, check=False,
+    p = subprocess.run([WW, *argv], capture_output=True, text=True, timeout=300, check=False,
                        env={**os.environ, **env})
     return p.returncode, p.stdout, p.stderr
 
