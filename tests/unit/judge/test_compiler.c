@@ -439,7 +439,6 @@ static void on_alarm(int sig)
 	interrupted = 1;
 }
 
-/* An interruption ends the waiting for a long compilation at once; the compiler stays good. */
 /* What a compiler prints about itself ("LLVM ERROR: out of memory") is no message of ours. */
 static void no_compiler_writes_to_the_terminal(void **state)
 {
@@ -459,6 +458,7 @@ static void no_compiler_writes_to_the_terminal(void **state)
 	assert_true(S_ISCHR(at.st_mode) && at.st_rdev == makedev(1, 3)); /* null(4) */
 }
 
+/* An interruption ends the waiting for a long compilation at once; the compiler stays good. */
 static void cpu_interrupted(void **state)
 {
 	(void)state;
