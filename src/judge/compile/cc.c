@@ -16,7 +16,9 @@
  * Files.  What cc sees holds the system's libraries, a BLAS among them, and the assembler puts any file's bytes where
  * it is told to (.incbin): a kernel could be the BLAS's own code.  No option forbids that, but the assembler lists what
  * it has read; where that is more than the solution's text, the solution is refused.  (Rejected: looking for the word
- * in the text, which a macro of the assembler can spell.)
+ * in the text, which a macro of the assembler can spell.)  The linker compiles nothing (-fno-lto): the sections of an
+ * object for link-time optimisation, too, can be written in assembler, and assemblers that the linker has run leave
+ * lists of their own in the place of that one.
  *
  * Numbers and distances in code may have the bytes of a system call, which binary_check.c refuses at any offset; in 300
  * KiB of code there are some as often as not.  So compiling, nearly all of the time, ends with assembler's text, which
@@ -38,7 +40,7 @@
 #include <unistd.h>
 
 const char *const ww_cc_flags[] = { "-std=c17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math",
-	"-ffp-contract=fast", "-fPIC", "-shared", "-nostartfiles", "-fno-stack-protector", "-U_FORTIFY_SOURCE",
+	"-ffp-contract=fast", "-fPIC", "-shared", "-fno-lto", "-nostartfiles", "-fno-stack-protector", "-U_FORTIFY_SOURCE",
 	"-fcf-protection=none", "-fno-asynchronous-unwind-tables", "-Wno-builtin-macro-redefined", "-D__DATE__=\"\"",
 	"-D__TIME__=\"\"", "-D__TIMESTAMP__=\"\"", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,-z,noexecstack", "-Wl,-Bsymbolic",
 	"-Wl,-z,defs", "-Wl,--as-needed", "-Wl,--hash-style=sysv", "-Wl,--build-id=none", NULL };

@@ -247,6 +247,32 @@ static void cpu_refusals(void **state)
 		WW_COMPILE_OK, NULL);
 }
 
+/* The assembler writes the sections of an object for link-time optimisation, too.  A linker that had them compiled
+ * would run the assembler again, behind the one whose list of files is looked at. */
+static void cpu_code_for_the_linker(void **state)
+{
+	static const char command[] = "echo 'void k(void) { }' | cc -O1 -fPIC -flto -S -o - -x c -";
+	ww_auto_str source = WW_STR_INIT(1 << 20);
+	char line[4096];
+	FILE *f = popen(command, "re");
+	(void)state;
+	ww_str_adds(&source, "__asm__(\n");
+	while (f && fgets(line, sizeof(line), f)) {
+		line[strcspn(line, "\n")] = 0;
+		ww_str_addc(&source, '"');
+		for (const char *p = strncmp(line, "\t.file", 6) ? line : ""; *p; p++)
+			ww_str_addf(&source, "%s%c", strchr("\"\\", *p) ? "\\" : "", *p);
+		ww_str_adds(&source, "\\n\"\n");
+	}
+	ww_str_adds(&source, ");\n");
+	if (!f || pclose(f) != 0 || !strstr(source.p, ".gnu.lto_"))
+		skip(); /* another compiler's form */
+	struct compiled r = compile(cpu, WW_TARGET_CPU, source.p, k);
+	if (r.result != WW_COMPILE_REFUSED) /* what is left is a mark that is no constant */
+		fail_msg("%s: %s", ww_compile_result_text(r.result), r.out.log);
+	ww_compiled_release(&r.out);
+}
+
 /* ---- A dynamic section of the solution's own --------------------------------------------------------------------- */
 
 /* The assembler writes into any section, and the linker puts its own entries of .dynamic behind those.  DYNAMIC: words
@@ -737,13 +763,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(cpu_good), cmocka_unit_test(cpu_errors),
 		cmocka_unit_test(cpu_own_names), cmocka_unit_test(cpu_several_kernels), cmocka_unit_test(loader_bound_names),
-		cmocka_unit_test(cpu_refusals), cmocka_unit_test(cpu_dynamic_section), cmocka_unit_test(cpu_tables),
-		cmocka_unit_test(cpu_reads_nothing), cmocka_unit_test(cpu_bombs),
-		cmocka_unit_test(two_instructions_like_a_system_call), cmocka_unit_test(cpu_on_a_busy_machine),
-		cmocka_unit_test(cpu_survives_a_killed_zygote), cmocka_unit_test(cpu_interrupted),
-		cmocka_unit_test(no_compiler_writes_to_the_terminal), cmocka_unit_test(missing_compiler),
-		cmocka_unit_test(lower_levels), cmocka_unit_test(broken_objects), cmocka_unit_test(cuda_good),
-		cmocka_unit_test(cuda_errors), cmocka_unit_test(cuda_refusals), cmocka_unit_test(cuda_tensor_cores),
-		cmocka_unit_test(cuda_bombs) };
+		cmocka_unit_test(cpu_refusals), cmocka_unit_test(cpu_code_for_the_linker),
+		cmocka_unit_test(cpu_dynamic_section), cmocka_unit_test(cpu_tables), cmocka_unit_test(cpu_reads_nothing),
+		cmocka_unit_test(cpu_bombs), cmocka_unit_test(two_instructions_like_a_system_call),
+		cmocka_unit_test(cpu_on_a_busy_machine), cmocka_unit_test(cpu_survives_a_killed_zygote),
+		cmocka_unit_test(cpu_interrupted), cmocka_unit_test(no_compiler_writes_to_the_terminal),
+		cmocka_unit_test(missing_compiler), cmocka_unit_test(lower_levels), cmocka_unit_test(broken_objects),
+		cmocka_unit_test(cuda_good), cmocka_unit_test(cuda_errors), cmocka_unit_test(cuda_refusals),
+		cmocka_unit_test(cuda_tensor_cores), cmocka_unit_test(cuda_bombs) };
 	return cmocka_run_group_tests_name("judge/compiler", tests, open_compilers, close_compilers);
 }
