@@ -3,8 +3,12 @@
  * One event for each processor, inherited by every thread and process that the first thread ever starts, with a ring of
  * records that the kernel fills and take() empties.  The kernel also records each new mapping of code: then what an
  * address belongs to is read again.  At the end of a call the process stands, so its mappings are what they are; code
- * that ran and is not mapped any more counts as a library's.  Code that moves (mremap) is recorded nowhere: so in
- * some calls mappings are read again, and the bytes at the end must be those that ran. */
+ * that ran and is not mapped any more counts as a library's, and so does that of a process which has ended.  Code that
+ * moves (mremap) is recorded nowhere: so in some calls mappings are read again, and the bytes at the end must be those
+ * that ran.
+ *
+ * A file's name says what its pages hold as long as nobody has written over them: a private page of libm's code can be
+ * made writable and hold a BLAS.  The kernel tells a page of the file from a copy of the process's own (pagemap). */
 #include "judge/forms/sampler.h"
 
 #include "judge/forms/copies.h"
@@ -16,9 +20,11 @@
 #include "base/time.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/perf_event.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,11 +51,19 @@ struct range {
 	enum ww_code kind;
 };
 
-/* A record of the kernel's (PERF_SAMPLE_IP, TID, TIME). */
+/* A record of the kernel's (PERF_SAMPLE_IP, TID, TIME), and what it counts for, known at the end of the call. */
 struct sample {
 	uint64_t at;
 	uint32_t process, thread;
 	uint64_t ns;
+	enum ww_code kind;
+};
+enum { RECORD_BYTES = offsetof(struct sample, kind) };
+
+/* What a page of code held at a sample, while a call was under way. */
+struct glimpse {
+	uint64_t at; /* 0: none */
+	unsigned char page[PAGE];
 };
 
 /* Another (PERF_RECORD_LOST): what found no room in the ring. */
@@ -64,7 +78,7 @@ struct event {
 
 struct ww_sampler {
 	pid_t pid;
-	int is_runner;
+	int is_runner, pagemap; /* pagemap: a descriptor, -1: it cannot be read */
 	const struct ww_copies *copies;
 	struct ww_rng rng;    /* secret */
 	struct event *events; /* by processor */
@@ -77,8 +91,8 @@ struct ww_sampler {
 	size_t max_samples;
 	uint64_t lost;                       /* and those for which there was no room */
 	uint64_t begin_ns, took_ns, look_ns; /* of the call in progress; of the last one; when to look, 0: not */
-	uint64_t seen_at;                    /* under way: the newest address in code of somebody's, 0: none */
-	unsigned char seen[PAGE];            /* what its page held then */
+	struct glimpse somebodys, neutral;   /* the newest samples under way, of code that counts and of other */
+	int is_exchanged;                    /* neutral code was written over, or is not what ran */
 };
 
 /* ---- Mappings ---------------------------------------------------------------------------------------------------- */
@@ -246,7 +260,10 @@ struct ww_sampler *ww_sampler_open(pid_t pid, const struct ww_copies *copies)
 		free(x);
 		return NULL;
 	}
+	char name[64];
+	snprintf(name, sizeof(name), "/proc/%d/pagemap", (int)pid);
 	x->pid = pid;
+	x->pagemap = open(name, O_RDONLY | O_CLOEXEC);
 	x->copies = copies;
 	ww_rng_init(&x->rng, ww_rng_secret(), 0);
 	for (int k = 0; k < n; k++, x->n_events++)
@@ -272,6 +289,8 @@ void ww_sampler_close(struct ww_sampler *x)
 		return;
 	for (int k = 0; k < x->n_events; k++)
 		close_event(&x->events[k]);
+	if (x->pagemap >= 0)
+		close(x->pagemap);
 	free(x->events);
 	free(x->ranges);
 	free(x->samples);
@@ -306,7 +325,7 @@ static void take_one(struct ww_sampler *x, const struct event *e)
 			take_lost(x, e, at + sizeof(h));
 		else if (h.type == PERF_RECORD_SAMPLE && x->n_samples < MAX_SAMPLES &&
 			WW_GROW(x->samples, &x->max_samples, x->n_samples + 1))
-			copy_out(e, at + sizeof(h), &x->samples[x->n_samples++], sizeof(*x->samples));
+			copy_out(e, at + sizeof(h), &x->samples[x->n_samples++], RECORD_BYTES);
 	}
 	__atomic_store_n(&e->head->data_tail, at, __ATOMIC_RELEASE);
 }
@@ -324,7 +343,8 @@ void ww_sampler_begin(struct ww_sampler *x)
 	if (!x)
 		return;
 	x->n_samples = 0;
-	x->seen_at = 0;
+	x->somebodys.at = x->neutral.at = 0;
+	x->is_exchanged = 0;
 	x->lost = 0;
 	x->begin_ns = ww_now_ns();
 	x->look_ns = 0;
@@ -342,10 +362,29 @@ static int by_time(const void *a, const void *b)
 	return (x->ns > y->ns) - (x->ns < y->ns);
 }
 
+/* Whether the page was written by the process: it is not the file's any more. */
+static int is_written(const struct ww_sampler *x, uint64_t at)
+{
+	const uint64_t present = 1ull << 63, swapped = 1ull << 62, of_file = 1ull << 61;
+	uint64_t entry = 0;
+	if (x->pagemap < 0 || pread(x->pagemap, &entry, sizeof(entry), (off_t)(at / PAGE * sizeof(entry))) != sizeof(entry))
+		return 0;
+	return (entry & (present | swapped)) && !(entry & of_file);
+}
+
 static enum ww_code whose(const struct ww_sampler *x, const struct sample *s)
 {
 	const struct range *r = find(x, s->at);
-	return r ? r->kind : WW_CODE_LIBRARY;
+	return r && s->process == (uint32_t)x->pid ? r->kind : WW_CODE_LIBRARY;
+}
+
+/* At the end of a call. */
+static enum ww_code counts_for(const struct ww_sampler *x, const struct sample *s)
+{
+	enum ww_code kind = whose(x, s);
+	if (kind == WW_CODE_OTHER && !x->is_runner && (x->is_exchanged || is_written(x, s->at)))
+		return WW_CODE_LIBRARY;
+	return kind;
 }
 
 /* Whether another thread was in a library's code about then. */
@@ -358,7 +397,7 @@ static int beside_library(const struct ww_sampler *x, int i)
 			const struct sample *o = &x->samples[k];
 			if ((o->ns > s->ns ? o->ns - s->ns : s->ns - o->ns) > near)
 				break;
-			if (o->thread != s->thread && whose(x, o) == WW_CODE_LIBRARY)
+			if (o->thread != s->thread && o->kind == WW_CODE_LIBRARY)
 				return 1;
 		}
 	return 0;
@@ -383,31 +422,45 @@ static int read_page(const struct ww_sampler *x, uint64_t at, unsigned char page
 	return process_vm_readv(x->pid, &here, 1, &there, 1, 0) == PAGE;
 }
 
-/* At the newest sample of code that is anybody's.  Mappings are not read again, which would take longer than a short
- * call. */
+static void glimpse(const struct ww_sampler *x, const struct sample *newest, struct glimpse *g)
+{
+	if (newest && read_page(x, newest->at, g->page))
+		g->at = newest->at;
+}
+
+/* Mappings are not read again, which would take longer than a short call. */
 void ww_sampler_look(struct ww_sampler *x)
 {
-	const struct sample *newest = NULL;
+	const struct sample *newest[2] = { NULL, NULL };
 	x->look_ns = 0;
 	ww_sampler_take(x);
 	if (!x->n)
 		read_maps(x);
-	for (int i = 0; i < x->n_samples; i++)
-		if (whose(x, &x->samples[i]) != WW_CODE_OTHER && (!newest || x->samples[i].ns > newest->ns))
-			newest = &x->samples[i];
-	if (newest && read_page(x, newest->at, x->seen))
-		x->seen_at = newest->at;
+	for (int i = 0; i < x->n_samples; i++) {
+		const struct sample *s = &x->samples[i], **to = &newest[whose(x, s) == WW_CODE_OTHER];
+		if (s->process == (uint32_t)x->pid && (!*to || s->ns > (*to)->ns))
+			*to = s;
+	}
+	glimpse(x, newest[0], &x->somebodys);
+	glimpse(x, newest[1], &x->neutral);
+	x->is_exchanged = newest[1] && is_written(x, newest[1]->at);
 }
 
-/* Of a call that was looked at: what ran was the solution's own and no copy, and is still there? */
-static void compare_seen(struct ww_sampler *x, struct ww_seen *seen)
+/* Of a call that was looked at: is what ran there still? */
+static int is_there(const struct ww_sampler *x, const struct glimpse *g)
 {
 	unsigned char now[PAGE];
-	if (!x->seen_at || whose(x, &(struct sample){ .at = x->seen_at }) != WW_CODE_OWN)
+	return read_page(x, g->at, now) && memcmp(now, g->page, PAGE) == 0;
+}
+
+/* Code that counted as the solution's own: and was it, no copy? */
+static void compare_seen(struct ww_sampler *x, struct ww_seen *seen)
+{
+	const struct range *r = find(x, x->somebodys.at);
+	if (!x->somebodys.at || !r || r->kind != WW_CODE_OWN)
 		return;
 	seen->looked = 1;
-	seen->found = !read_page(x, x->seen_at, now) || memcmp(now, x->seen, PAGE) != 0 ||
-		ww_copies_has(x->copies, x->seen, PAGE);
+	seen->found = !is_there(x, &x->somebodys) || ww_copies_has(x->copies, x->somebodys.page, PAGE);
 }
 
 /* At random, or a solution could begin with other code than it goes on with. */
@@ -415,7 +468,7 @@ static void check_some(struct ww_sampler *x, struct ww_seen *seen)
 {
 	for (int k = 0; k < CHECKED && x->copies && x->n_samples; k++) {
 		const struct sample *s = &x->samples[ww_rng_below(&x->rng, (uint64_t)x->n_samples)];
-		if (whose(x, s) == WW_CODE_OWN) {
+		if (s->kind == WW_CODE_OWN) {
 			seen->checked++;
 			seen->copied += is_copied(x, s);
 		}
@@ -428,11 +481,14 @@ void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen)
 	if (!x)
 		return;
 	ww_sampler_take(x);
-	if (!x->n || x->seen_at)
+	if (!x->n || x->somebodys.at || x->neutral.at)
 		read_maps(x);
+	x->is_exchanged |= x->neutral.at && !is_there(x, &x->neutral);
 	qsort(x->samples, (size_t)x->n_samples, sizeof(*x->samples), by_time);
+	for (int i = 0; i < x->n_samples; i++)
+		x->samples[i].kind = counts_for(x, &x->samples[i]);
 	for (int i = 0; i < x->n_samples; i++) {
-		enum ww_code kind = whose(x, &x->samples[i]);
+		enum ww_code kind = x->samples[i].kind;
 		if (kind == WW_CODE_OWN && beside_library(x, i))
 			kind = WW_CODE_OTHER;
 		seen->n[kind]++;

@@ -9,8 +9,9 @@
  *
  *     own       files of the process's own /tmp: extensions, and what a compiler wrote there; but for torch.compile's
  *     library   every other file (PyTorch, numpy, a BLAS), and memory without a file, named or not: PyTorch's own
- *               generators of code (oneDNN, FBGEMM) write there
- *     other     the interpreter, the C and C++ libraries, libm, OpenMP's waiting
+ *               generators of code (oneDNN, FBGEMM) write there; whatever runs in another process, of which nothing is
+ *               left to be looked at
+ *     other     the interpreter, the C and C++ libraries, libm, OpenMP's waiting, where the pages are the file's still
  *
  * A thread's own code does not count while another thread is in a library's: being busy beside a library costs no time.
  * Since threads are sampled by their own time, a busy machine changes nothing.
