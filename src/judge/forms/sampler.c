@@ -41,7 +41,7 @@ enum {
 	LOOKS = 2,
 	NEAR_BYTES = 2048,
 	PAGE = 4096,
-	MAX_SEARCHED = 16 << 20,
+	MAX_SEARCHED = 64 << 20,
 	RING_BYTES = 32 << 10,
 	MAX_SAMPLES = 1 << 20
 };
@@ -85,7 +85,7 @@ struct ww_sampler {
 	int n_events;
 	struct range *ranges; /* executable mappings, by address */
 	int n;
-	size_t max;
+	size_t max, searched;   /* bytes, when they were read */
 	struct sample *samples; /* of the call in progress */
 	int n_samples;
 	size_t max_samples;
@@ -137,14 +137,18 @@ static int add(struct ww_sampler *x, struct range r)
 	return 1;
 }
 
-/* What torch.compile's generator leaves in each of its libraries, in the data beside the code. */
-static int is_compiled(pid_t pid, uint64_t start, uint64_t end)
+/* What torch.compile's generator leaves in each of its libraries, in the data beside the code.  A solution may map a
+ * file thousands of times: where there is more than MAX_SEARCHED, the rest is taken for such a library. */
+static int is_compiled(struct ww_sampler *x, uint64_t start, uint64_t end)
 {
 	static const char mark[] = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR";
-	size_t n = end - start < MAX_SEARCHED ? end - start : MAX_SEARCHED;
+	size_t n = end - start;
+	if (n > MAX_SEARCHED - x->searched)
+		return 1;
+	x->searched += n;
 	ww_auto_free char *bytes = malloc(n);
 	struct iovec here = { bytes, n }, there = { (void *)(uintptr_t)start, n };
-	ssize_t got = bytes ? process_vm_readv(pid, &here, 1, &there, 1, 0) : -1;
+	ssize_t got = bytes ? process_vm_readv(x->pid, &here, 1, &there, 1, 0) : -1;
 	return got > 0 && memmem(bytes, (size_t)got, mark, sizeof(mark) - 1) != NULL;
 }
 
@@ -167,7 +171,7 @@ static int parse(const char *line, struct mapping *m)
 /* A file's mappings follow one another, and its code comes before its data. */
 static void forget_compiled(struct ww_sampler *x, const struct mapping *m, int first)
 {
-	if (first < x->n && strchr(m->rights, 'r') && is_compiled(x->pid, m->start, m->end))
+	if (first < x->n && strchr(m->rights, 'r') && is_compiled(x, m->start, m->end))
 		for (int i = first; i < x->n; i++)
 			x->ranges[i].kind = WW_CODE_LIBRARY;
 }
@@ -187,6 +191,7 @@ static void read_maps(struct ww_sampler *x)
 	snprintf(name, sizeof(name), "/proc/%d/maps", (int)x->pid);
 	FILE *f = fopen(name, "re");
 	x->n = 0;
+	x->searched = 0;
 	while (f && getline(&line, &room, f) > 0) {
 		line[strcspn(line, "\n")] = 0;
 		if (!parse(line, &m))

@@ -225,6 +225,30 @@ static void whose_code(void **state)
 	ww_sampler_close(x);
 }
 
+/* A file of the solution's own that holds code, and shows its data a thousand times: 16 GiB to look at. */
+static void one_file_in_many_places(void **state)
+{
+	enum { TIMES = 1000, BYTES = 16 << 20 };
+	char path[] = "/tmp/ww-test-outputs-XXXXXX";
+	int fd = mkstemp(path);
+	struct ww_seen seen;
+	(void)state;
+	assert_int_equal(ftruncate(fd, BYTES), 0);
+	char *room = mmap(NULL, (size_t)(TIMES + 1) * BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	assert_true(room != MAP_FAILED);
+	for (size_t i = 0; i <= TIMES; i++)
+		assert_true(mmap(room + i * BYTES, BYTES, i ? PROT_READ : PROT_READ | PROT_EXEC, MAP_SHARED | MAP_FIXED, fd,
+						0) != MAP_FAILED);
+	struct ww_sampler *x = ww_sampler_open(getpid(), NULL);
+	double start = cpu_s();
+	ww_sampler_begin(x);
+	ww_sampler_end(x, &seen);
+	assert_true(cpu_s() - start < 1);
+	ww_sampler_close(x);
+	munmap(room, (size_t)(TIMES + 1) * BYTES);
+	close(fd), unlink(path);
+}
+
 /* Own code that is busy in some calls for long is not the solution's work in the others. */
 static void a_long_call_counts_as_the_middle_one(void **state)
 {
@@ -345,7 +369,7 @@ int main(void)
 		cmocka_unit_test(outputs_in_memory_of_no_earlier_call), cmocka_unit_test(shared_elements),
 		cmocka_unit_test(any_layout), cmocka_unit_test(memory_of_their_own),
 		cmocka_unit_test(returned_outputs_are_poisoned), cmocka_unit_test(nothing_that_is_not_there),
-		cmocka_unit_test(pieces), cmocka_unit_test(whose_code),
+		cmocka_unit_test(pieces), cmocka_unit_test(whose_code), cmocka_unit_test(one_file_in_many_places),
 		cmocka_unit_test(a_long_call_counts_as_the_middle_one) };
 	return cmocka_run_group_tests_name("judge/outputs", tests, NULL, NULL);
 }
