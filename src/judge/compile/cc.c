@@ -14,11 +14,12 @@
  * script), so no other name of a solution is seen from outside.
  *
  * Files.  What cc sees holds the system's libraries, a BLAS among them, and the assembler puts any file's bytes where
- * it is told to (.incbin): a kernel could be the BLAS's own code.  No option forbids that, but the assembler lists what
- * it has read; where that is more than the solution's text, the solution is refused.  (Rejected: looking for the word
- * in the text, which a macro of the assembler can spell.)  The linker compiles nothing (-fno-lto): the sections of an
- * object for link-time optimisation, too, can be written in assembler, and assemblers that the linker has run leave
- * lists of their own in the place of that one.
+ * it is told to (.incbin), and so do newer compilers (#embed): a kernel could be the BLAS's own code.  No option
+ * forbids that, but both list what they have read; where that is more than the solution's text and headers (NAME.h),
+ * the solution is refused.  (Rejected: looking for the words in the text, which macros of the assembler can spell; a
+ * list without the system's headers, since a line of the text can say that it is one.)  The linker compiles nothing
+ * (-fno-lto): the sections of an object for link-time optimisation, too, can be written in assembler, and assemblers
+ * that the linker has run leave lists of their own in the place of that one.
  *
  * Numbers and distances in code may have the bytes of a system call, which binary_check.c refuses at any offset; in 300
  * KiB of code there are some as often as not.  So compiling, nearly all of the time, ends with assembler's text, which
@@ -118,7 +119,7 @@ static void exec_cc(int compiles, const char *said, const char *const *more)
 	char path[] = "PATH=/usr/local/bin:/usr/bin:/bin", locale[] = "LC_ALL=C", tmp[] = "TMPDIR=.",
 		 epoch[] = "SOURCE_DATE_EPOCH=0";
 	char *env[] = { path, locale, tmp, epoch, NULL }, inc[PATH_MAX + 3];
-	const char *argv[WW_ARRAY_LEN(ww_cc_flags) + 12 + OPTIONS];
+	const char *argv[WW_ARRAY_LEN(ww_cc_flags) + 15 + OPTIONS];
 	int n = 0, log = open(said, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	snprintf(inc, sizeof(inc), "-I%s", g.cookbook);
 	argv[n++] = g.cc;
@@ -129,7 +130,8 @@ static void exec_cc(int compiles, const char *said, const char *const *more)
 	if (g.is_clang)
 		argv[n++] = "-fno-integrated-as", argv[n++] = "-Wno-unused-command-line-argument";
 	if (compiles)
-		argv[n++] = inc, argv[n++] = "-S", argv[n++] = "-o", argv[n++] = "kernels.s", argv[n++] = "kernels.c";
+		argv[n++] = inc, argv[n++] = "-MD", argv[n++] = "-MF", argv[n++] = "included", argv[n++] = "-S",
+		argv[n++] = "-o", argv[n++] = "kernels.s", argv[n++] = "kernels.c";
 	else
 		argv[n++] = "-Wa,--MD,assembled", argv[n++] = "-Wl,--version-script=exports", argv[n++] = "-o",
 		argv[n++] = "kernels.so", argv[n++] = "kernels.s", argv[n++] = "-lm";
@@ -188,19 +190,40 @@ static int read_into(const char *path, struct ww_str *out)
 	return n == 0 && !out->cut;
 }
 
-/* What the assembler has read, as a rule for make: its own input "./ccXXXXXX.s", and kernels.c, which that names. */
-static int reads_other_files(struct ww_compile_job *j)
+/* The next word of a rule for make, which it ends; NULL: there is none.  A space in a name stands behind a backslash.
+ */
+static char *next_word(char **list)
+{
+	char *word = *list + strspn(*list, " \\\n"), *end = word;
+	while (*end && *end != '\n' && (*end != ' ' || end[-1] == '\\'))
+		end++;
+	*list = end + (*end != 0);
+	*end = 0;
+	return *word ? word : NULL;
+}
+
+/* A file of the job's own: kernels.c, and "./ccXXXXXX.s" that cc has made of it. */
+static int is_own(const char *file) { return !strchr(strncmp(file, "./", 2) ? file : file + 2, '/'); }
+
+static int is_header(const char *file)
+{
+	size_t n = strlen(file);
+	return n > 2 && !strcmp(file + n - 2, ".h");
+}
+
+/* What the compiler or the assembler has read, by the rule for make that it wrote. */
+static int reads_other_files(struct ww_compile_job *j, const char *rule, const char *who, int headers)
 {
 	ww_auto_str list = WW_STR_INIT(1 << 20);
-	char *save = NULL;
-	int complete = read_into("assembled", &list);
-	for (char *word = strtok_r(list.p, " \\\n", &save); word; word = strtok_r(NULL, " \\\n", &save))
-		if (strchr(strncmp(word, "./", 2) ? word : word + 2, '/')) {
-			ww_str_addf(&j->log, "kernels.c: refused: the assembler may read no other file: %s\n", word);
+	int complete = read_into(rule, &list);
+	char *at = list.p;
+	for (char *word; (word = next_word(&at));)
+		if (!is_own(word) && !(headers && is_header(word))) {
+			ww_str_addf(&j->log, "kernels.c: refused: the %s may read no other file: %s\n", who, word);
 			return 1;
 		}
 	if (!complete)
-		ww_str_adds(&j->log, "kernels.c: refused: the assembler has read too many files\n");
+		ww_str_addf(&j->log, "kernels.c: refused: the %s has read too many files\n", who);
 	return !complete;
 }
 
@@ -241,7 +264,8 @@ static enum ww_compile_result step(struct ww_compile_job *j, int compiles, const
 static enum ww_compile_result compile(struct ww_compile_job *j, const char *const *variant)
 {
 	ww_str_reset(&j->log);
-	return step(j, 1, "compiled", variant);
+	enum ww_compile_result r = step(j, 1, "compiled", variant);
+	return r == WW_COMPILE_OK && reads_other_files(j, "included", "compiler", 1) ? WW_COMPILE_REFUSED : r;
 }
 
 static enum ww_compile_result assemble(struct ww_compile_job *j, const char *const *layout)
@@ -252,7 +276,7 @@ static enum ww_compile_result assemble(struct ww_compile_job *j, const char *con
 	enum ww_compile_result r = step(j, 0, "linked", layout);
 	if (r != WW_COMPILE_OK)
 		return r;
-	if (reads_other_files(j))
+	if (reads_other_files(j, "assembled", "assembler", 0))
 		return WW_COMPILE_REFUSED;
 	return read_into("kernels.so", &j->binary) ? WW_COMPILE_OK : WW_COMPILE_LIMIT;
 }

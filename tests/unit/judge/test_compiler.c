@@ -247,6 +247,38 @@ static void cpu_refusals(void **state)
 		WW_COMPILE_OK, NULL);
 }
 
+/* What is said to be the system's is looked at, too. */
+static void cpu_reads_headers_alone(void **state)
+{
+	/* The linker's text, of which macros leave nothing. */
+	static const char *const files[] = { "/usr/lib/x86_64-linux-gnu/libc.so", "/usr/lib64/libc.so",
+		"/usr/lib/libc.so" };
+	char source[512];
+	int n = 0;
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(files); i++) {
+		if (access(files[i], R_OK) != 0)
+			continue;
+		snprintf(source, sizeof(source),
+			"#define OUTPUT_FORMAT(...)\n#define GROUP(...)\n# 1 \"kernels.c\" 3\n#include \"%s\"\nvoid k(void) { }\n",
+			files[i]);
+		expect_cpu(source, WW_COMPILE_REFUSED, "the compiler may read no other file");
+		snprintf(source, sizeof(source),
+			"#ifdef __has_embed\nconst unsigned char copy[] = {\n#embed \"%s\"\n};\n#else\n#error none\n#endif\n"
+			"void k(void) { }\n",
+			files[i]);
+		struct compiled r = compile(cpu, WW_TARGET_CPU, source, k);
+		assert_int_not_equal(r.result, WW_COMPILE_OK);
+		ww_compiled_release(&r.out);
+		n++;
+	}
+	expect_cpu("#if __has_include(<math.h>)\n#include <math.h>\n#endif\n#include \"ww/cpu.h\"\n#include <immintrin.h>\n"
+			   "void k(const struct ww_block *b, void *const *arg) { (void)b, (void)arg; }\n",
+		WW_COMPILE_OK, NULL);
+	if (!n)
+		skip();
+}
+
 /* The assembler writes the sections of an object for link-time optimisation, too.  A linker that had them compiled
  * would run the assembler again, behind the one whose list of files is looked at. */
 static void cpu_code_for_the_linker(void **state)
@@ -763,13 +795,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(cpu_good), cmocka_unit_test(cpu_errors),
 		cmocka_unit_test(cpu_own_names), cmocka_unit_test(cpu_several_kernels), cmocka_unit_test(loader_bound_names),
-		cmocka_unit_test(cpu_refusals), cmocka_unit_test(cpu_code_for_the_linker),
-		cmocka_unit_test(cpu_dynamic_section), cmocka_unit_test(cpu_tables), cmocka_unit_test(cpu_reads_nothing),
-		cmocka_unit_test(cpu_bombs), cmocka_unit_test(two_instructions_like_a_system_call),
-		cmocka_unit_test(cpu_on_a_busy_machine), cmocka_unit_test(cpu_survives_a_killed_zygote),
-		cmocka_unit_test(cpu_interrupted), cmocka_unit_test(no_compiler_writes_to_the_terminal),
-		cmocka_unit_test(missing_compiler), cmocka_unit_test(lower_levels), cmocka_unit_test(broken_objects),
-		cmocka_unit_test(cuda_good), cmocka_unit_test(cuda_errors), cmocka_unit_test(cuda_refusals),
-		cmocka_unit_test(cuda_tensor_cores), cmocka_unit_test(cuda_bombs) };
+		cmocka_unit_test(cpu_refusals), cmocka_unit_test(cpu_reads_headers_alone),
+		cmocka_unit_test(cpu_code_for_the_linker), cmocka_unit_test(cpu_dynamic_section), cmocka_unit_test(cpu_tables),
+		cmocka_unit_test(cpu_reads_nothing), cmocka_unit_test(cpu_bombs),
+		cmocka_unit_test(two_instructions_like_a_system_call), cmocka_unit_test(cpu_on_a_busy_machine),
+		cmocka_unit_test(cpu_survives_a_killed_zygote), cmocka_unit_test(cpu_interrupted),
+		cmocka_unit_test(no_compiler_writes_to_the_terminal), cmocka_unit_test(missing_compiler),
+		cmocka_unit_test(lower_levels), cmocka_unit_test(broken_objects), cmocka_unit_test(cuda_good),
+		cmocka_unit_test(cuda_errors), cmocka_unit_test(cuda_refusals), cmocka_unit_test(cuda_tensor_cores),
+		cmocka_unit_test(cuda_bombs) };
 	return cmocka_run_group_tests_name("judge/compiler", tests, open_compilers, close_compilers);
 }
