@@ -9,9 +9,9 @@
 NUMBER is 8 bytes that the judge has drawn: no answer can be written before its question is asked
 (src/judge/forms/candidate.c).
 
-The judge stops this process whenever it is not asked for something, so work before a call (restoring state) happens
-within it.  After the solution's code has run the judge believes nothing from here: a byte tells it when to check, not
-what is true.
+The judge stops this process whenever it is not asked for something, so work before a call (cuda: restoring state)
+happens within it.  After the solution's code has run the judge believes nothing from here: a byte tells it when to
+check, not what is true.
 """
 
 import contextlib
@@ -75,7 +75,8 @@ class Holder:
             build.unpack(build.from_file(fd))
         self.solution = solution.Solution(q, self.ground)
         self.sync()
-        return {"unmatched": self.solution.unmatched[:32]}, []
+        state = [[name, t.data_ptr()] for name, t in self.solution.state.items()]
+        return {"unmatched": self.solution.unmatched[:32], "state": state}, []
 
     def _prepare(self, q, may_build):
         builds = build.Builds(may_build)

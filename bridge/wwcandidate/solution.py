@@ -6,6 +6,9 @@ order, if shape, dtype and the values made under that seed agree (KernelBench's 
 weights, whatever their names).  Nothing is copied, except state that the task changes in forward(), which is restored
 at the start of each call.  Plain attributes are replaced, too, if draws change the task's own.  A parameter without a
 counterpart keeps the value it was made with; the judge is told its name.
+
+cpu: the judge itself restores such state, by its address, while this process stands.  Where it cannot (another layout)
+and on cuda the copy is made within the call.
 """
 
 import importlib.util
@@ -23,7 +26,7 @@ from wwbridge.compiler import compiled
 from wwbridge.local import Local
 from wwbridge.redraw import tensors_of
 from wwbridge.source import construct
-from wwbridge.tensors import overlap
+from wwbridge.tensors import overlap, span_bytes
 
 from . import Problem, build
 
@@ -166,14 +169,16 @@ class Solution:
             else:
                 theirs.pop(found)
                 pairs.append((n, found))
-        self.refresh = []
+        self.refresh, self.state = [], {}  # what is restored here, and by the judge
         for name, other in pairs:
-            if other in mutated:
+            if other in mutated and self.ground.device.type == "cpu" and same_layout(mine[name], shared[other]):
+                self.state[other] = mine[name]
+            elif other in mutated:
                 self.refresh.append((mine[name], shared[other]))
             else:
                 mine[name].data = shared[other]
         self.held = {memory_of(t) for t in (*self.ground.shared.inputs, *shared.values(), *kept,
-                                            *(t for t, _ in self.refresh))}
+                                            *(t for t, _ in self.refresh), *self.state.values())}
 
     # ---- Calling
 
@@ -220,6 +225,11 @@ class Solution:
 
 def alike(a, b):
     return a.shape == b.shape and a.dtype == b.dtype and a.layout == b.layout
+
+
+def same_layout(a, b):
+    """Whether elements lie at the same places in both, without gaps."""
+    return a.stride() == b.stride() and span_bytes(a.shape, a.stride(), a.itemsize) == a.numel() * a.itemsize
 
 
 def memory_of(t):

@@ -24,7 +24,7 @@
 #include <string.h>
 
 enum {
-	METHOD_VERSION = 4,
+	METHOD_VERSION = 5,
 	MIN_CALLS = 8,
 	MAX_CALLS = 40,
 	WARM_CALLS = 3,

@@ -46,6 +46,7 @@ enum ww_rc ww_form_base_open(
 	WW_TRY(ww_candidate_ask(t->form_base[b],
 		json_pack("{s:s, s:s, s:s}", "request", "setup", "form", "task", "compile", ww_baseline_name(b)), NULL, 0,
 		COMPILE_LIMIT_S, &a, &res, err));
+	WW_TRY(ww_form_restores(t, t->form_base[b], a.body, err));
 	for (int k = 0; k < WARM_CALLS && res.kind == WW_RUN_OK; k++)
 		WW_TRY(ww_candidate_call(t->form_base[b], COMPILE_LIMIT_S, &a, &res, err));
 	info->available = res.kind == WW_RUN_OK;

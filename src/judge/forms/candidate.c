@@ -408,6 +408,7 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 		json_decref(request);
 		return WW_OK;
 	}
+	ww_candidate_restore(c);
 	ww_sampler_begin(c->sampler);
 	go_on(c);
 	rc = put_question(&wire, 'q', &q, err);
@@ -438,6 +439,7 @@ enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_c
 
 	if (begin(c, a, res))
 		return WW_OK;
+	ww_candidate_restore(c);
 	ww_sampler_begin(c->sampler);
 	struct ww_timed_call *called = ww_timed_call_begin(c->gpu ? 0 : c->pid);
 	uint64_t start_ns = ww_now_ns();
@@ -474,6 +476,7 @@ void ww_candidate_free(struct ww_candidate *c)
 	ww_fd_close(&c->status_fd);
 	ww_fd_close(&c->pidfd);
 	ww_sampler_close(c->sampler);
+	ww_candidate_forget_state(c);
 	free(c);
 }
 

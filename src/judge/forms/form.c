@@ -777,6 +777,7 @@ enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution
 	q = NULL;
 	if (rc == WW_OK && res.kind == WW_RUN_OK) {
 		note_unmatched(s, f->answer.body);
+		WW_TRY(ww_form_restores(s->t, f->c, f->answer.body, err));
 		/* What is compiled and loaded at the first call (Triton, torch.compile, cuBLAS) has its own, long limit. */
 		rc = ww_candidate_call(f->c, FIRST_CALL_LIMIT_S, &f->answer, &res, err);
 		if (rc == WW_OK && res.kind == WW_RUN_OK) /* what is lent comes once: no call's answer may be lost */

@@ -34,6 +34,11 @@ void ww_form_loose(const struct ww_judge_task *t, int loose[WW_MAX_OUTPUTS]);
 enum ww_rc ww_form_attach(struct ww_judge_task *t, const int loose[WW_MAX_OUTPUTS], int landing,
 	struct ww_candidate **out, struct ww_candidate_answer *a, struct ww_err *err) WW_MUST_CHECK;
 
+/* state.c: cpu: state that the task changes is restored before each of the candidate's calls; body: its answer to
+ * `setup`. */
+enum ww_rc ww_form_restores(
+	const struct ww_judge_task *t, struct ww_candidate *c, const json_t *body, struct ww_err *err) WW_MUST_CHECK;
+
 /* base.c: PyTorch's own module as a solution in its own process, called and timed as the candidate is.  Open compiles
  * and warms up (info as ww_ref_baseline() has it); call is one call on the current draw with cold caches. */
 enum ww_rc ww_form_base_open(
