@@ -23,6 +23,8 @@ torch.argsort(x, dim=-1)
 torch.median(x, dim=1)[0]
 torch.cummax(x, 1)[1] + torch.cummin(x, 0)[0]
 torch.logcumsumexp(x, 1)
+(x.abs() + 0.1) ** 0.25 + (y.abs() + 0.1) ** 1.5 * (x.abs() + 0.1) ** 2.75
+torch.einsum("...i,...j->...ij", x, y[:, :5])
 x.scatter_add(0, i, y)
 torch.scatter(x, 0, torch.argsort(y, dim=0)[:5], y)
 x.scatter_reduce(0, i, y, "amax")

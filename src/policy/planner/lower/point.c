@@ -62,6 +62,22 @@ static void rsub(struct pl *pl, struct gnode *n)
 	done(n, SUB(b, a));
 }
 
+/* a to the power e, a positive multiple of a quarter below 4 that is no whole number: its whole part by products, the
+ * rest by roots.  A local response norm's .75 takes a quarter of pow(). */
+static struct val *power_of_quarters(struct pl *pl, struct val *a, double e)
+{
+	struct val *s = pl_op1(pl, OP_SQRT, a), *p = NULL;
+	int quarters = (int)(4 * e);
+
+	if (quarters & 2)
+		p = s;
+	if (quarters & 1)
+		p = p ? MUL(p, pl_op1(pl, OP_SQRT, s)) : pl_op1(pl, OP_SQRT, s);
+	for (int i = 0; i < quarters / 4; i++)
+		p = MUL(a, p);
+	return p;
+}
+
 /* Powers with exponents of few multiplications, without pow(). */
 static void power(struct pl *pl, struct gnode *n)
 {
@@ -84,10 +100,8 @@ static void power(struct pl *pl, struct gnode *n)
 		done(n, pl_expand(pl, pl_where(pl, pl_op2(pl, OP_EQ, a, a), N(1), N(1)), a->rank, a->size));
 	} else if (e == 0.5 && pl_is_float(a->dt)) {
 		done(n, pl_op1(pl, OP_SQRT, a));
-	} else if (e == 0.75 && pl_is_float(a->dt) && pl_algebra(pl)) { /* a local response norm's, in a quarter of pow() */
-		struct val *s = pl_op1(pl, OP_SQRT, a);
-
-		done(n, MUL(s, pl_op1(pl, OP_SQRT, s)));
+	} else if (e > 0 && e < 4 && 4 * e == floor(4 * e) && e != floor(e) && pl_is_float(a->dt) && pl_algebra(pl)) {
+		done(n, power_of_quarters(pl, a, e));
 	} else if (e == -0.5 && pl_is_float(a->dt)) {
 		done(n, pl_op1(pl, OP_RSQRT, a));
 	} else if (e == -1 && pl_is_float(a->dt)) {
