@@ -32,8 +32,8 @@ GRAPHS = ["adjoining_windows", "attention_masks", "channels_last", "concatenated
           "turned_products", "windows"]
 OTHERS = ["across", "attention_bands", "attention_halves", "attention_hot", "channels_last_3d", "few_columns",
           "gated_last", "gather_outer", "held_columns", "kept_down", "modulated", "rows_apart", "running_minimum",
-          "scaled_heads", "scans_from_the_end", "shuffled_channels", "small_products", "sorted_values",
-          "transposed_columns"]
+          "scaled_heads", "scans_back_in_rows", "scans_from_the_end", "shuffled_channels", "small_products",
+          "sorted_values", "transposed_columns"]
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 
 

@@ -368,6 +368,11 @@ template <class T> T __shfl_up_sync(unsigned, T v, unsigned by)
 	const unsigned lane = threadIdx.x % 32;
 	return host_shuffle(v, lane < by ? lane : lane - by);
 }
+template <class T> T __shfl_down_sync(unsigned, T v, unsigned by)
+{
+	const unsigned lane = threadIdx.x % 32;
+	return host_shuffle(v, lane + by < 32 ? lane + by : lane);
+}
 template <class T> T __shfl_sync(unsigned, T v, int lane) { return host_shuffle(v, (unsigned)lane % 32); }
 inline int __any_sync(unsigned, int set)
 {

@@ -80,6 +80,28 @@ static int rows(long long outer, long long len)
 	return d.wrong<OP, BACK>(outer, len, 1);
 }
 
+/* A row kernel's scan of the row that its threads hold. */
+template <int T, int VEC, int CHUNKS, int OP = ww::OP_SUM, bool BACK = false> static int held(long long outer, int len)
+{
+	data d(outer * len);
+	const both f = d.f(len, 1);
+
+	host::launch(outer, 1, 1, T, 1, [&] {
+		__shared__ double box[64];
+		float v[CHUNKS][VEC];
+
+		ww::scan_clear<OP>(v);
+		for (int j = 0; j < CHUNKS; j++)
+			if ((j * T + (int)threadIdx.x) * VEC < len)
+				f.load<VEC>(blockIdx.x, (j * T + threadIdx.x) * VEC, v[j]);
+		ww::scan_held<OP, T, BACK>(v, box);
+		for (int j = 0; j < CHUNKS; j++)
+			if ((j * T + (int)threadIdx.x) * VEC < len)
+				f.store<VEC>(blockIdx.x, (j * T + threadIdx.x) * VEC, v[j]);
+	});
+	return d.wrong<OP, BACK>(outer, len, 1);
+}
+
 int main()
 {
 	int n = 0;
@@ -95,6 +117,9 @@ int main()
 	n += mid<ww::OP_SUM, 2, 64, 2, true>(3, 17, 50) + mid<ww::OP_MAX, 1, 32, 1, true>(2, 9, 41);
 	n += rows<32, 4, 4, ww::OP_SUM, true>(6, 516) + rows<64, 1, 2, ww::OP_MAX, true>(2, 601);
 	n += rows<1, 4, 4, ww::OP_LOGSUMEXP, true>(131, 16) + rows<8, 1, 4, ww::OP_SUM, true>(21, 27);
+	n += held<32, 4, 2>(3, 204) + held<64, 1, 3, ww::OP_MAX>(2, 133) + held<32, 4, 2, ww::OP_SUM, true>(3, 204);
+	n += held<32, 1, 4, ww::OP_MAX, true>(2, 101) + held<64, 1, 3, ww::OP_MAX, true>(2, 133);
+	n += held<256, 4, 5, ww::OP_SUM, true>(1, 4100);
 	printf("%d\n", n);
 	return 0;
 }

@@ -385,6 +385,18 @@ static void test_scans_in_rows(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* cuda: so is one that is scanned from its end. */
+static void test_scans_back_in_rows(void **state)
+{
+	static const char *const want[] = { "float scan2[CH][V];", "ww::scan_clear<ww::OP_SUM>(scan2);",
+		"ww::scan_held<ww::OP_SUM, T, true>(scan2, box);", "ww::scan_held<ww::OP_MAX, T, true>(scan0, box);" };
+	struct pl_result r = cuda_holds("scans_back_in_rows.json", want, WW_ARRAY_LEN(want), 2);
+
+	(void)state;
+	assert_null(strstr(r.plan_text, "ww_scratch("));
+	ww_pl_result_release(&r);
+}
+
 /* cuda: what is turned around, scanned and turned around again is scanned from its end. */
 static void test_scans_from_the_end(void **state)
 {
@@ -2494,7 +2506,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
-		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
+		cmocka_unit_test(test_scans_back_in_rows), cmocka_unit_test(test_lanes_apart),
+		cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
 		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),

@@ -22,13 +22,22 @@
 namespace ww
 {
 
-/* Inclusive scan over the lanes of a warp, or over each WIDTH of them. */
-template <int OP, int WIDTH = 32> __device__ __forceinline__ float warp_scan(float v)
+/* Which of N comes i-th; BACK: from the end. */
+template <bool BACK, int N> __device__ __forceinline__ constexpr int nth(int i) { return BACK ? N - 1 - i : i; }
+
+/* v of the lane that comes d before this one. */
+template <bool BACK> __device__ __forceinline__ float shfl_before(float v, int d)
 {
-	int lane = threadIdx.x % WIDTH;
+	return BACK ? __shfl_down_sync(0xffffffffu, v, d) : __shfl_up_sync(0xffffffffu, v, d);
+}
+
+/* Inclusive scan over the lanes of a warp, or over each WIDTH of them. */
+template <int OP, int WIDTH = 32, bool BACK = false> __device__ __forceinline__ float warp_scan(float v)
+{
+	int lane = nth<BACK, WIDTH>(threadIdx.x % WIDTH);
 #pragma unroll
 	for (int d = 1; d < WIDTH; d <<= 1) {
-		float t = __shfl_up_sync(0xffffffffu, v, d);
+		float t = shfl_before<BACK>(v, d);
 		if (lane >= d)
 			v = op_apply<OP>(t, v);
 	}
@@ -74,57 +83,65 @@ __device__ __forceinline__ void scan_load(bool there, const F &f, float (&v)[VEC
 	}
 }
 
+/* The elements of a vector, each behind those that come before it. */
+template <int OP, bool BACK, int VEC> __device__ __forceinline__ void scan_vector(float (&v)[VEC])
+{
+#pragma unroll
+	for (int i = 1; i < VEC; i++)
+		v[nth<BACK, VEC>(i)] = op_apply<OP>(v[nth<BACK, VEC>(i - 1)], v[nth<BACK, VEC>(i)]);
+}
+
 /* Scans the elements of a tile, chunk by chunk, behind `carry` (more: there is one), and returns what comes after it.
  * Rows of a warp or less: nothing but shuffles.  A thread that has a row to itself adds one element after the other, so
- * none of them twice. */
-template <int OP, int TPR, int VEC, int CHUNKS>
+ * none of them twice.  BACK: from the last element to the first. */
+template <int OP, int TPR, int VEC, int CHUNKS, bool BACK = false>
 __device__ __forceinline__ float scan_in_warp(float (&v)[CHUNKS][VEC], float carry, bool more)
 {
-	const int t = threadIdx.x % TPR, group = threadIdx.x & 31 & ~(TPR - 1);
+	const int t = nth<BACK, TPR>(threadIdx.x % TPR), group = threadIdx.x & 31 & ~(TPR - 1);
 
 #pragma unroll
-	for (int j = 0; j < CHUNKS; j++) {
-		if (TPR == 1 && (more || j))
-			v[j][0] = op_apply<OP>(carry, v[j][0]);
-#pragma unroll
-		for (int i = 1; i < VEC; i++)
-			v[j][i] = op_apply<OP>(v[j][i - 1], v[j][i]);
+	for (int q = 0; q < CHUNKS; q++) {
+		float (&w)[VEC] = v[nth<BACK, CHUNKS>(q)], &first = w[nth<BACK, VEC>(0)], &last = w[nth<BACK, VEC>(VEC - 1)];
+
+		if (TPR == 1 && (more || q))
+			first = op_apply<OP>(carry, first);
+		scan_vector<OP, BACK>(w);
 		if (TPR == 1) {
-			carry = v[j][VEC - 1];
+			carry = last;
 			continue;
 		}
-		const float all = warp_scan<OP, TPR>(v[j][VEC - 1]), before = __shfl_up_sync(0xffffffffu, all, 1);
+		const float all = warp_scan<OP, TPR, BACK>(last), before = shfl_before<BACK>(all, 1);
 		const float off = t ? op_apply<OP>(carry, before) : carry;
 
-		carry = op_apply<OP>(carry, __shfl_sync(0xffffffffu, all, group + TPR - 1));
+		carry = op_apply<OP>(carry, __shfl_sync(0xffffffffu, all, group + nth<BACK, TPR>(TPR - 1)));
 #pragma unroll
 		for (int i = 0; i < VEC; i++)
-			v[j][i] = op_apply<OP>(off, v[j][i]);
+			w[i] = op_apply<OP>(off, w[i]);
 	}
 	return carry;
 }
 
 /* The same for rows of TPR / 32 warps.  box: CHUNKS * TPR / 32 floats of shared memory, which others may still read
  * before the first barrier. */
-template <int OP, int TPR, int VEC, int CHUNKS>
+template <int OP, int TPR, int VEC, int CHUNKS, bool BACK = false>
 __device__ __forceinline__ float scan_in_block(float (&v)[CHUNKS][VEC], float carry, float *box)
 {
 	const int warps = TPR / 32, totals = warps * CHUNKS, per = (totals + 31) / 32;
-	const int lane = threadIdx.x & 31, warp = threadIdx.x % TPR >> 5;
+	const int lane = nth<BACK, 32>(threadIdx.x & 31), warp = nth<BACK, warps>(threadIdx.x % TPR >> 5);
 	float mine[CHUNKS];
 
 	__syncthreads();
 #pragma unroll
-	for (int j = 0; j < CHUNKS; j++) {
-#pragma unroll
-		for (int i = 1; i < VEC; i++)
-			v[j][i] = op_apply<OP>(v[j][i - 1], v[j][i]);
-		float all = warp_scan<OP>(v[j][VEC - 1]);
-		mine[j] = __shfl_up_sync(0xffffffffu, all, 1);
+	for (int q = 0; q < CHUNKS; q++) {
+		float (&w)[VEC] = v[nth<BACK, CHUNKS>(q)];
+
+		scan_vector<OP, BACK>(w);
+		float all = warp_scan<OP, 32, BACK>(w[nth<BACK, VEC>(VEC - 1)]);
+		mine[q] = shfl_before<BACK>(all, 1);
 		if (lane == 0)
-			mine[j] = op_identity<OP>();
+			mine[q] = op_identity<OP>();
 		if (lane == 31)
-			box[j * warps + warp] = all;
+			box[q * warps + warp] = all;
 	}
 	__syncthreads();
 	/* Every warp scans all totals itself, `per` adjacent ones a lane. */
@@ -135,38 +152,49 @@ __device__ __forceinline__ float scan_in_block(float (&v)[CHUNKS][VEC], float ca
 		if (i)
 			t[i] = op_apply<OP>(t[i - 1], t[i]);
 	}
-	all = warp_scan<OP>(t[per - 1]);
-	float before = __shfl_up_sync(0xffffffffu, all, 1);
+	all = warp_scan<OP, 32, BACK>(t[per - 1]);
+	float before = shfl_before<BACK>(all, 1);
 	if (lane == 0)
 		before = op_identity<OP>();
 #pragma unroll
-	for (int j = 0; j < CHUNKS; j++) {
-		/* the exclusive prefix of total j*warps + warp is the inclusive one of its predecessor */
-		int q = j * warps + warp - 1, owner = q < 0 ? 0 : q / per;
+	for (int q = 0; q < CHUNKS; q++) {
+		float (&w)[VEC] = v[nth<BACK, CHUNKS>(q)];
+		/* the exclusive prefix of total q*warps + warp is the inclusive one of its predecessor */
+		int last = q * warps + warp - 1, owner = nth<BACK, 32>(last < 0 ? 0 : last / per);
 		float off = op_identity<OP>();
 #pragma unroll
 		for (int i = 0; i < per; i++) {
-			float w = __shfl_sync(0xffffffffu, op_apply<OP>(before, t[i]), owner);
-			if (q >= 0 && q % per == i)
-				off = w;
+			float x = __shfl_sync(0xffffffffu, op_apply<OP>(before, t[i]), owner);
+			if (last >= 0 && last % per == i)
+				off = x;
 		}
-		off = op_apply<OP>(op_apply<OP>(carry, off), mine[j]);
+		off = op_apply<OP>(op_apply<OP>(carry, off), mine[q]);
 #pragma unroll
 		for (int i = 0; i < VEC; i++)
-			v[j][i] = op_apply<OP>(off, v[j][i]);
+			w[i] = op_apply<OP>(off, w[i]);
 	}
-	return op_apply<OP>(carry, __shfl_sync(0xffffffffu, all, 31));
+	return op_apply<OP>(carry, __shfl_sync(0xffffffffu, all, nth<BACK, 32>(31)));
+}
+
+/* What a row's end leaves of its last vectors: what a scan from the end passes over. */
+template <int OP, int CHUNKS, int VEC> __device__ __forceinline__ void scan_clear(float (&v)[CHUNKS][VEC])
+{
+#pragma unroll
+	for (int j = 0; j < CHUNKS; j++)
+#pragma unroll
+		for (int i = 0; i < VEC; i++)
+			v[j][i] = op_identity<OP>();
 }
 
 /* A row that T threads hold, one row a block where they are more than a warp: thread t has vectors t, t + T, ...; what
- * is beyond the row's end may be anything. */
-template <int OP, int T, int CHUNKS, int VEC>
+ * is beyond the row's end is the operation's identity, or anything if the scan is not from the end (BACK). */
+template <int OP, int T, bool BACK = false, int CHUNKS, int VEC>
 __device__ __forceinline__ void scan_held(float (&v)[CHUNKS][VEC], void *box)
 {
 	if (T > 32)
-		scan_in_block<OP, (T > 32 ? T : 64), VEC, CHUNKS>(v, op_identity<OP>(), (float *)box);
+		scan_in_block<OP, (T > 32 ? T : 64), VEC, CHUNKS, BACK>(v, op_identity<OP>(), (float *)box);
 	else
-		scan_in_warp<OP, (T > 32 ? 32 : T), VEC, CHUNKS>(v, op_identity<OP>(), false);
+		scan_in_warp<OP, (T > 32 ? 32 : T), VEC, CHUNKS, BACK>(v, op_identity<OP>(), false);
 }
 
 template <bool TURN, int VEC, class F, class... At>

@@ -65,14 +65,15 @@ struct val *pl_scan_in_row(struct pl *pl, struct anchor *s)
 	int last = s->out->rank - 1;
 	struct val *x = s->in[0].val;
 
-	if (s->in_row || pl->target != WW_TARGET_CUDA || s->kind != S_SCAN || s->scan.dim != last || s->scan.back ||
+	if (s->in_row || pl->target != WW_TARGET_CUDA || s->kind != S_SCAN || s->scan.dim != last ||
 		s->scan.red >= RED_ARGMAX || !pl_is_float(x->dt) || x->dt == WW_F64 || s->readers != 1 ||
 		ix_num(s->out->size[last]) > LONGEST_HELD)
 		return s->in_row;
 	s->in_row = pl_val(pl, V_RED, s->out->dt, last, s->out->size);
 	s->in_row->node = s->out->node;
 	s->in_row->arg[0] = x;
-	s->in_row->n_arg = s->in_row->nred = s->in_row->scans = 1;
+	s->in_row->n_arg = s->in_row->nred = 1;
+	s->in_row->scans = s->scan.back ? SCANS_BACK : SCANS_ON;
 	s->in_row->red = s->scan.red;
 	return s->in_row;
 }

@@ -21,6 +21,9 @@ extern const struct pl_op_info pl_ops[OP_COUNT];
 enum pl_red { RED_SUM, RED_PROD, RED_MAX, RED_MIN, RED_ARGMAX, RED_ARGMIN, RED_LOGSUMEXP, RED_COUNT };
 extern const char *const pl_red_names[RED_COUNT];
 
+/* RED of a row kernel: of all elements up to a column, or from it on, for each column (anchor.h, pl_scan_in_row()). */
+enum pl_scans { SCANS_NOT, SCANS_ON, SCANS_BACK };
+
 enum vkind {
 	V_BUF,    /* an input or a parameter, at its strides */
 	V_CONST,  /* one number */
@@ -64,7 +67,7 @@ struct val {
 	int dim; /* GATHER */
 	enum pl_red red;
 	int nred;
-	int scans; /* RED of a row kernel: of all elements up to a column, for each column (anchor.h, pl_scan_in_row()) */
+	enum pl_scans scans;
 	struct anchor *anchor;
 	int anchor_out;
 	struct pieces *pieces;   /* it is a concatenation of these */

@@ -191,7 +191,9 @@ static void open_sum(struct pl *pl, const struct kern *k, int i, struct ww_str *
 	if (st->by)
 		return;
 	if (r->scans) {
-		ww_str_addf(s, "float scan%d[CH][V] = {};\n", i);
+		ww_str_addf(s, r->scans == SCANS_BACK ? "float scan%d[CH][V];\n" : "float scan%d[CH][V] = {};\n", i);
+		if (r->scans == SCANS_BACK)
+			ww_str_addf(s, "ww::scan_clear<ww::OP_%s>(scan%d);\n", red_op(r->red) + strlen("PL_"), i);
 		return;
 	}
 	if (st->gathers) {
@@ -227,7 +229,8 @@ static void close_sum(const struct kern *k, int i, struct ww_str *s)
 	const char *across = k->loop->along == ROWS ? "down" : "across", *threads = k->loop->along == ROWS ? "TX, TY" : "T";
 
 	if (k->red[i]->scans) {
-		ww_str_addf(s, "ww::scan_held<ww::OP_%s, T>(scan%d, box);\n", red_op(red) + strlen("PL_"), i);
+		ww_str_addf(s, "ww::scan_held<ww::OP_%s, T%s>(scan%d, box);\n", red_op(red) + strlen("PL_"),
+			k->red[i]->scans == SCANS_BACK ? ", true" : "", i);
 		return;
 	}
 	if (st->by)

@@ -155,7 +155,8 @@ static int same_form(
 	case V_GATHER: return a->dim == b->dim && same_val(s, a->arg[1], ia, b->arg[1], ib) && same_inside(s, a, ia, b, ib);
 	case V_RED:
 		red = pl_red_known(s->a, a, ia);
-		if (a->red != b->red || a->nred != b->nred || a->rank != b->rank || red != pl_red_known(&s->b, b, ib))
+		if (a->red != b->red || a->scans != b->scans || a->nred != b->nred || a->rank != b->rank ||
+			red != pl_red_known(&s->b, b, ib))
 			return 0;
 		return red >= 0 || same_inside(s, a, ia, b, ib);
 	default:
@@ -237,7 +238,7 @@ static int same_reds(struct same *s)
 		struct val *a = s->a->red[i], *b = s->b.red[i];
 		const struct ix *ia[PL_MAX_RANK], *ib[PL_MAX_RANK];
 
-		if (a->red != b->red || s->a->red_stage[i] != s->b.red_stage[i] || a->rank != b->rank ||
+		if (a->red != b->red || a->scans != b->scans || s->a->red_stage[i] != s->b.red_stage[i] || a->rank != b->rank ||
 			!ix_same_all(s->a->red_idx[i], s->b.red_idx[i], a->rank))
 			return 0;
 		s->self[0] = a;
