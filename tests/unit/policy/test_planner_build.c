@@ -363,7 +363,7 @@ static void test_short_windows(void **state)
 static void test_lanes_apart(void **state)
 {
 	static const char *const want[] = { "pl_load_apart<4>(in_x + ", "((1 + i27) % 4), x0);", "pl_load_apart<2>(in_w + ",
-		"= pl_signbitf(x0[l]);", "(i35 % 2), x0);", "pl_load(in_i + ", "(ix_t)x0[l])]" };
+		"= pl_signbitf(x0[l]);", " = row % 2;", "pl_load(in_i + ", "(ix_t)x0[l])]" };
 	struct pl_result r = cuda_holds("lanes_apart.json", want, WW_ARRAY_LEN(want), 6);
 
 	(void)state;
@@ -394,6 +394,18 @@ static void test_scans_back_in_rows(void **state)
 
 	(void)state;
 	assert_null(strstr(r.plan_text, "ww_scratch("));
+	ww_pl_result_release(&r);
+}
+
+/* cuda: an outer product is no reduction; an image that is read turned is summed along memory; what lies between lanes
+ * that are apart belongs to threads of the same block. */
+static void test_lines_shared(void **state)
+{
+	static const char *const want[] = { "/* pointwise: einsum */", "ww::load(in_z + (i", " = row % 4;",
+		"pl_load_apart<4>(in_w + (" };
+	struct pl_result r = cuda_holds("lines_shared.json", want, WW_ARRAY_LEN(want), 3);
+
+	(void)state;
 	ww_pl_result_release(&r);
 }
 
@@ -2506,8 +2518,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
-		cmocka_unit_test(test_scans_back_in_rows), cmocka_unit_test(test_lanes_apart),
-		cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
+		cmocka_unit_test(test_scans_back_in_rows), cmocka_unit_test(test_lines_shared),
+		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
 		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),

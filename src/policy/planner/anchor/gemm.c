@@ -18,6 +18,8 @@ static struct val *by_reduction(struct pl *pl, struct val *a, struct val *b)
 	b = pl_permute(pl, b, perm);    /* (..., n, k) */
 	a = pl_unsqueeze(pl, a, r - 1); /* (..., m, 1, k) */
 	b = pl_unsqueeze(pl, b, r - 2); /* (..., 1, n, k) */
+	if (ix_is(a->size[r], 1))       /* an outer product */
+		return pl_squeeze(pl, pl_op2(pl, OP_MUL, a, b), r);
 	return pl_reduce(pl, RED_SUM, pl_op2(pl, OP_MUL, a, b), 1u << r, 0);
 }
 

@@ -4,6 +4,7 @@
  * strides allow.  What counts are the offsets of everything that the kernel reads and writes, so they are collected
  * anew after each merge: the substitution changes them all. */
 #include "policy/planner/schedule/group.h"
+#include "policy/planner/schedule/schedule.h"
 
 #include <string.h>
 
@@ -170,10 +171,58 @@ static int merge_for_vectors(struct pl *pl, struct kern *k, const struct ix **of
 	return 1;
 }
 
+/* Elements that are read one after the other in memory by axis v. */
+static double read_along(struct pl *pl, struct kern *k, const struct ix_atom *v)
+{
+	const struct ix *off[512], *coef, *rest;
+	struct buf *buf[512];
+	double sum = 0;
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++) {
+		double places = ix_affine(pl, off[i], v, &coef, &rest) && ix_is(coef, 1);
+
+		for (int d = 0; d < k->n_row + k->n_col; d++) {
+			const struct ix_atom *a = d < k->n_row ? k->row[d] : k->col[d - k->n_row];
+
+			places *= ix_has(off[i], a) ? (double)ix_num(a->b) : 1;
+		}
+		sum += places;
+	}
+	return sum;
+}
+
+/* The column that most is read along becomes the last one, where their order is nobody's (both dimensions of an image
+ * that is read turned are summed).  Lanes would read across memory; so the columns are often one. */
+static void order_columns(struct pl *pl, struct kern *k)
+{
+	double most;
+	int best = k->n_col - 1;
+
+	if (k->kind != K_ROW || k->n_col < 2 || pl_stores_per_column(k))
+		return;
+	for (int i = 0; i < k->n_red; i++)
+		if (k->red[i]->red >= RED_ARGMAX || k->red[i]->scans)
+			return;
+	most = read_along(pl, k, k->col[best]);
+	for (int c = k->n_col - 2; c >= 0; c--) {
+		double n = read_along(pl, k, k->col[c]);
+
+		if (n > most) {
+			most = n;
+			best = c;
+		}
+	}
+	const struct ix_atom *v = k->col[best];
+	memmove(&k->col[best], &k->col[best + 1], (size_t)(k->n_col - 1 - best) * sizeof(*k->col));
+	k->col[k->n_col - 1] = v;
+}
+
 void pl_merge_axes(struct pl *pl, struct kern *k)
 {
 	const struct ix **off = pl_alloc(pl, 4096 * sizeof(*off));
 	int again = 1;
+
+	order_columns(pl, k);
 
 	while (again) {
 		int n = offsets_of(pl, k, off, 4096);

@@ -596,6 +596,20 @@ static int row_of_step(struct pl *pl, const struct split_rows *s, const struct i
 	return -1;
 }
 
+/* k's own rows as those of s, of its i-th load. */
+static void split_as(struct pl *pl, struct kern *k, const struct split_rows *s, int i)
+{
+	const struct ix *off[512], *size;
+	struct buf *buf[512];
+
+	pl_kern_loads(pl, k, off, buf, 512);
+	for (int d = 0; k->n_row - 1 < s->n; d++)
+		while (k->n_row - 1 < s->n && (size = pl_axis_divisor(off[i], k->row[d]))) {
+			pl_split_axis(pl, k, d, size);
+			pl_kern_loads(pl, k, off, buf, 512);
+		}
+}
+
 /* Rows a and b of k, b being the inner one in an operand's memory, become one, the last one ahead of the lane. */
 static void join_rows(struct pl *pl, struct kern *k, int a, int b)
 {
@@ -627,12 +641,41 @@ static void join_across(struct pl *pl, struct kern *k)
 			outer = row_of_step(pl, &s, s.row[inner]->b);
 		if (outer < 0)
 			continue;
-		for (int d = 0; k->n_row - 1 < s.n; d++)
-			for (const struct ix *size; (size = pl_axis_divisor(off[i], k->row[d])) && k->n_row - 1 < s.n;) {
-				pl_split_axis(pl, k, d, size);
-				pl_kern_loads(pl, k, off, buf, 512);
-			}
+		split_as(pl, k, &s, i);
 		join_rows(pl, k, outer, inner);
+		return;
+	}
+}
+
+enum { APART = 8 }; /* lanes so many elements apart read vectors, of which they take theirs (load_apart()) */
+
+/* cuda: lanes that are some elements apart read all of memory between them, which other rows use (the parity of a
+ * pixel that becomes a channel).  These rows become the last ones: threads of a block then, for which the first level
+ * keeps it. */
+static void share_vectors(struct pl *pl, struct kern *k)
+{
+	const struct ix_atom *lane = k->row[k->n_row - 1];
+	const struct ix *off[512], *coef, *rest;
+	struct buf *buf[512];
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++) {
+		int64_t apart = ix_has(off[i], lane) && ix_affine(pl, off[i], lane, &coef, &rest) ? ix_num(coef) : 0;
+
+		if (apart < 2 || apart > APART)
+			continue;
+		struct split_rows s = split_all(pl, k, off[i]);
+		int at = s.n - 1;
+
+		while (at >= 0 &&
+			!(ix_has(s.off, s.row[at]) && ix_affine(pl, s.off, s.row[at], &coef, &rest) && ix_num(coef) > 0 &&
+				ix_num(coef) * ix_num(s.row[at]->b) <= apart))
+			at--;
+		if (at < 0)
+			continue;
+		split_as(pl, k, &s, i);
+		const struct ix_atom *v = k->row[at];
+		memmove(&k->row[at], &k->row[at + 1], (size_t)(k->n_row - 2 - at) * sizeof(*k->row));
+		k->row[k->n_row - 2] = v;
 		return;
 	}
 }
@@ -940,8 +983,10 @@ static int place_point(struct pl *pl, struct kern *k)
 	turned = cuda && l->across && is_turned(pl, k, itemsize);
 	if (turned)
 		swap(&k->row[k->n_row - 2], &k->row[k->n_row - 1]);
-	if (cuda && !plain && !l->across)
+	if (cuda && !plain && !l->across) {
+		share_vectors(pl, k);
 		gather_inside(pl, k);
+	}
 	k->col[k->n_col++] = k->row[--k->n_row];
 	l->n_row = k->n_row;
 	if (!cuda && !l->across && !plain && is_short(pl, k))
