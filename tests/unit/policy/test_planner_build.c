@@ -409,6 +409,18 @@ static void test_lines_shared(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* cuda: half of a dimension is a multiple of whole vectors, of which a thread has one; of single elements of 16 bits,
+ * rows of a table, it has eight. */
+static void test_vectors_of_halves(void **state)
+{
+	struct pl_result r = cuda_holds("halves_turned.json", NULL, 0, 2);
+
+	(void)state;
+	assert_non_null(strstr(r.plan_text, "ww_define(p, \"k0_U\", 1);"));
+	assert_non_null(strstr(r.plan_text, "ww_define(p, \"k1_U\", 8);"));
+	ww_pl_result_release(&r);
+}
+
 /* cuda: what is turned around, scanned and turned around again is scanned from its end. */
 static void test_scans_from_the_end(void **state)
 {
@@ -2519,7 +2531,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
 		cmocka_unit_test(test_scans_back_in_rows), cmocka_unit_test(test_lines_shared),
-		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
+		cmocka_unit_test(test_vectors_of_halves), cmocka_unit_test(test_lanes_apart),
+		cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
 		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),

@@ -919,6 +919,9 @@ static int vector_of(struct pl *pl, const struct kern *k)
 
 enum { AHEAD = 4, AHEAD_LOADS = 4, AHEAD_COST = 40, AHEAD_BLOCKS = 8 };
 
+/* Single elements of 16 bits, of few operands: twice as many are the same bytes and registers under way. */
+static int most_ahead(int n_load, int bytes) { return bytes == 2 && n_load <= AHEAD_LOADS / 2 ? 2 * AHEAD : AHEAD; }
+
 /* cuda: vectors of a thread of a pointwise kernel.  Several where one has less than 16 bytes (rows that no wider vector
  * divides): too little would be under way (4,872,713 floats one by one: 20.6 us, with eight ahead 16.5, H200).  Not of
  * so few elements that multiprocessors would be half empty, nor of expressions that need the registers. */
@@ -927,14 +930,14 @@ static int vectors_ahead(struct pl *pl, struct kern *k)
 	const struct ix *off[512];
 	struct buf *buf[512];
 	struct loop *l = k->loop;
-	int n = (int)ww_min(AHEAD, l->vec / vector_of(pl, k));
+	int vec = vector_of(pl, k), n_load = pl_all_loads(pl, k, off, buf, 512);
+	int n = (int)ww_min(most_ahead(n_load, vec * pl_itemsize(k->out[0]->dt)), l->vec / vec);
 	int64_t elements = ix_num(l->outer) * ix_num(l->len);
 
 	if (n == 1 || k->n_out > 1 || !l->pass[0].n_load || *l->pass[0].row ||
 		elements / (l->vec / n) < 256 * AHEAD_BLOCKS * (int64_t)pl->dev.sm_count)
 		return 1;
-	return pl_all_loads(pl, k, off, buf, 512) <= AHEAD_LOADS && pl_cost(pl, k->out[0], k->out_idx[0]) <= AHEAD_COST ? n
-																													: 1;
+	return n_load <= AHEAD_LOADS && pl_cost(pl, k->out[0], k->out_idx[0]) <= AHEAD_COST ? n : 1;
 }
 
 /* cuda: how many vectors a thread of a pointwise kernel computes before it stores the first, where their loads cannot
@@ -946,14 +949,15 @@ static int vectors_in_turn(struct pl *pl, struct kern *k)
 	struct buf *buf[AHEAD_LOADS + 1];
 	const struct loop *l = k->loop;
 	const struct pass *p = &l->pass[0];
-	int n_off = pl_all_loads(pl, k, off, buf, AHEAD_LOADS + 1), looks_up = 0, n;
+	int n_off = pl_all_loads(pl, k, off, buf, AHEAD_LOADS + 1), looks_up = 0, vec = vector_of(pl, k), n;
+	int bytes = vec * pl_itemsize(k->out[0]->dt);
 	int64_t elements = ix_num(l->outer) * ix_num(l->len);
 
 	for (int i = 0; i < n_off; i++)
 		looks_up |= ix_looks_up(off[i]);
-	n = (int)ww_min(AHEAD, ww_max(looks_up ? 2 : 1, 16 / (pl_itemsize(k->out[0]->dt) * vector_of(pl, k))));
+	n = (int)ww_min(most_ahead(n_off, bytes), ww_max(looks_up ? 2 : 1, 16 / bytes));
 	if (n == 1 || k->n_out > 1 || !*p->after || (p->n_load && !looks_up) || n_off > AHEAD_LOADS ||
-		elements / (vector_of(pl, k) * n) < 256 * AHEAD_BLOCKS * (int64_t)pl->dev.sm_count)
+		elements / (vec * n) < 256 * AHEAD_BLOCKS * (int64_t)pl->dev.sm_count)
 		return 1;
 	return pl_cost(pl, k->out[0], k->out_idx[0]) <= AHEAD_COST ? n : 1;
 }

@@ -73,6 +73,12 @@ const char *pl_cuda_terms(struct pl *pl, const char *terms, const struct ix *off
 	return terms;
 }
 
+/* A quotient of sizes alone (half of a dimension, as chunk() makes it). */
+static int is_quotient_of_sizes(const struct ix_atom *t)
+{
+	return t->kind == IX_DIV && !ix_varies(t->a) && !ix_varies(t->b);
+}
+
 int pl_divides(const struct ix *off, const struct ix_atom *lane, int n)
 {
 	for (int i = 0; i < off->n; i++) {
@@ -83,6 +89,8 @@ int pl_divides(const struct ix *off, const struct ix_atom *lane, int n)
 			is_lane |= off->m[i].atom[a] == lane;
 			if (off->m[i].atom[a]->kind == IX_SYM)
 				c *= off->m[i].atom[a]->value;
+			else if (is_quotient_of_sizes(off->m[i].atom[a]))
+				c *= ix_num(off->m[i].atom[a]->a) / ix_num(off->m[i].atom[a]->b);
 		}
 		if (!is_lane && c % n)
 			return 0;
