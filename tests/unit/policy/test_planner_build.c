@@ -409,6 +409,17 @@ static void test_lines_shared(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* cuda: a pool that is done on the spot ahead of a softmax is not done again in its second pass; an extremum and its
+ * place are found by one kernel. */
+static void test_windows_kept(void **state)
+{
+	static const char *const want[] = { "float kept0[CH][V];", "pl_across_arg<PL_MAX, T>(a1, w1, box);" };
+	struct pl_result r = cuda_holds("windows_kept.json", want, WW_ARRAY_LEN(want), 4);
+
+	(void)state;
+	ww_pl_result_release(&r);
+}
+
 /* cuda: half of a dimension is a multiple of whole vectors, of which a thread has one; of single elements of 16 bits,
  * rows of a table, it has eight. */
 static void test_vectors_of_halves(void **state)
@@ -2530,13 +2541,14 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
-		cmocka_unit_test(test_scans_back_in_rows), cmocka_unit_test(test_lines_shared),
-		cmocka_unit_test(test_vectors_of_halves), cmocka_unit_test(test_lanes_apart),
-		cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
-		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
-		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
-		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
+		cmocka_unit_test(test_vectors_of_halves), cmocka_unit_test(test_windows_kept),
+		cmocka_unit_test(test_scans_back_in_rows), cmocka_unit_test(test_short_windows),
+		cmocka_unit_test(test_gated_squares), cmocka_unit_test(test_lines_resampled),
+		cmocka_unit_test(test_stored_behind), cmocka_unit_test(test_overlapping_kernels_wait),
+		cmocka_unit_test(test_small_products), cmocka_unit_test(test_small_matrices),
+		cmocka_unit_test(test_recurrent_rows), cmocka_unit_test(test_joined_pieces),
+		cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_scans_in_rows),

@@ -8,8 +8,9 @@
  * Of nested values the outermost that a later pass needs at the same index is kept.  Rows that would not stay in L2
  * keep nothing.
  *
- * On cuda what is loaded stays in registers, and a kept value takes as many; where nothing else needs its operands, it
- * takes theirs. */
+ * On cuda what is loaded stays in registers, but for what a window loads that is done on the spot; a kept value takes
+ * as many, or those of its operands where nothing else needs them. */
+#include "policy/planner/schedule/group.h"
 #include "policy/planner/schedule/schedule.h"
 
 enum { WORTH = 10, STREAM_COST = 5, STREAM_BYTES = 1 << 20, ROOM_BYTES = 256 << 10 };
@@ -56,6 +57,18 @@ static const struct pl_cached *find_cached(
 	return NULL;
 }
 
+/* cuda: loads of a window that is done on the spot at each column (a pool ahead of a softmax); 0: l is none. */
+static int window_of(const struct search_keep *s, const struct val *r, const struct ix *const *idx)
+{
+	int64_t n = 1;
+
+	if (r->kind != V_RED || r->root || s->pl->target != WW_TARGET_CUDA || pl_red_known(s->k, r, idx) >= 0)
+		return 0;
+	for (int d = r->rank; d < r->arg[0]->rank; d++)
+		n *= ix_num(r->arg[0]->size[d]);
+	return (int)ww_min(n, WORTH);
+}
+
 /* What depends on the row only is computed once a row, and what is kept costs a load. */
 static int add_cost(void *ctx, struct val *v, const struct ix *const *idx)
 {
@@ -77,10 +90,13 @@ static int cost(struct search_keep *s, struct val *v, const struct ix *const *id
 	w.stop = add_cost;
 	w.stop_ctx = s;
 	pl_walk(&w, v, idx);
-	for (struct leaf *l = w.first; l && s->pl->target == WW_TARGET_CPU; l = l->next)
-		if (l->kind == LEAF_LOAD && ix_has(l->off, s->lane) &&
+	for (struct leaf *l = w.first; l; l = l->next) {
+		if (l->kind == LEAF_RED && along(s, l->val, l->idx))
+			s->cost += STREAM_COST * window_of(s, l->val, l->idx);
+		if (s->pl->target == WW_TARGET_CPU && l->kind == LEAF_LOAD && ix_has(l->off, s->lane) &&
 			pl_numel_now(l->val) * pl_itemsize(l->val->dt) >= STREAM_BYTES)
 			s->cost += STREAM_COST;
+	}
 	return s->cost;
 }
 
@@ -123,9 +139,9 @@ static int consider(void *ctx, struct val *v, const struct ix *const *idx)
 
 	if (find_cached(s, v, idx))
 		return 1;
-	if (s->n >= s->max || s->walk->guards /* not there for each column */ || v->kind != V_OP ||
-		!(v->dt == WW_F32 || v->dt == WW_F16 || v->dt == WW_BF16) || !along(s, v, idx) || looks_up(v, idx) ||
-		cost(s, v, idx) < WORTH)
+	if (s->n >= s->max || s->walk->guards /* not there for each column */ ||
+		!(v->kind == V_OP || window_of(s, v, idx)) || !(v->dt == WW_F32 || v->dt == WW_F16 || v->dt == WW_BF16) ||
+		!along(s, v, idx) || looks_up(v, idx) || cost(s, v, idx) < WORTH)
 		return 0;
 	*at = (struct pl_cached){ .val = v, .stage = s->stage };
 	for (int d = 0; d < v->rank; d++)

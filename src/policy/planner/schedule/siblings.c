@@ -140,7 +140,7 @@ static int joins(struct pl *pl, struct kern *a, struct kern *b, int *after)
 static int is_candidate(const struct kern *k)
 {
 	for (int i = 0; i < k->n_red; i++)
-		if (k->red[i]->red >= RED_ARGMAX || k->red[i]->scans)
+		if (k->red[i]->scans)
 			return 0;
 	return k->kind == K_ROW && k->n_col && !pl_stores_per_column(k);
 }
