@@ -420,6 +420,17 @@ static void test_windows_kept(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* cuda: what is costly is stored ahead of a resampling that reads it several times; a softmax's statistics are not. */
+static void test_resampled_costly(void **state)
+{
+	static const char *const want[] = { "/* rows: softmax, pow_1, sub */", "/* pointwise: upsample_bicubic2d */",
+		"/* pointwise: gelu */", "/* pointwise: upsample_bilinear2d */" };
+	struct pl_result r = cuda_holds("resampled_costly.json", want, WW_ARRAY_LEN(want), 5);
+
+	(void)state;
+	ww_pl_result_release(&r);
+}
+
 /* cuda: half of a dimension is a multiple of whole vectors, of which a thread has one; of single elements of 16 bits,
  * rows of a table, it has eight. */
 static void test_vectors_of_halves(void **state)
@@ -2542,13 +2553,13 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
 		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
 		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
-		cmocka_unit_test(test_vectors_of_halves), cmocka_unit_test(test_windows_kept),
-		cmocka_unit_test(test_scans_back_in_rows), cmocka_unit_test(test_short_windows),
-		cmocka_unit_test(test_gated_squares), cmocka_unit_test(test_lines_resampled),
-		cmocka_unit_test(test_stored_behind), cmocka_unit_test(test_overlapping_kernels_wait),
-		cmocka_unit_test(test_small_products), cmocka_unit_test(test_small_matrices),
-		cmocka_unit_test(test_recurrent_rows), cmocka_unit_test(test_joined_pieces),
-		cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_resampled_costly), cmocka_unit_test(test_vectors_of_halves),
+		cmocka_unit_test(test_windows_kept), cmocka_unit_test(test_scans_back_in_rows),
+		cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
+		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
+		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
+		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
+		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_scans_in_rows),

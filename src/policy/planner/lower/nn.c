@@ -525,25 +525,29 @@ static double windows_of(int nd, const int64_t *k, const int64_t *s)
 	return n;
 }
 
-/* cuda: what windows that overlap read is stored first where three of them or more would compute an element, and that
- * takes half as long again (the logarithm of a softplus, for a local response norm of three channels; a gelu, for
- * maxima of 4 x 4).  A square is computed again. */
-static void store_costly(struct pl *pl, struct val *a, int nd, const int64_t *k, const int64_t *s)
+void pl_store_costly(struct pl *pl, struct val *a, double times)
 {
 	static const double WORK = 2.1e7, BYTES = 4.2e6,
 						LAUNCH_US = 2; /* of a microsecond: in the units of pl_ops, bytes */
-	double windows = windows_of(nd, k, s), computed, stored;
+	double computed, stored;
 
 	while (!a->root &&
 		(a->kind == V_VIEW ||
 			(a->kind == V_OP && (a->n_arg == 1 || a->arg[0] == a->arg[1]) && pl_ops[a->op].cost <= 1)))
 		a = a->arg[0];
-	if (pl->target != WW_TARGET_CUDA || windows < 3 || a->kind != V_OP || a->root || !pl_is_float(a->dt))
+	if (pl->target != WW_TARGET_CUDA || times < 3 || a->kind != V_OP || a->root || !pl_is_float(a->dt))
 		return;
-	computed = (windows - 1) * pl_cost(pl, a, pl->place) * (double)pl_numel_now(a) / WORK;
+	computed = (times - 1) * pl_cost(pl, a, pl->place) * (double)pl_numel_now(a) / WORK;
 	stored = LAUNCH_US + 2 * (double)pl_itemsize(a->dt) * (double)pl_numel_now(a) / BYTES;
 	if (computed > 1.5 * stored)
-		pl_store_as_typed(pl, a, "windows that overlap read it, and it takes longer to compute than to load");
+		pl_store_as_typed(pl, a, "several results read each element, which takes longer to compute than to load");
+}
+
+/* The same for windows that overlap (the logarithm of a softplus, for a local response norm of three channels; a gelu,
+ * for maxima of 4 x 4). */
+static void store_costly(struct pl *pl, struct val *a, int nd, const int64_t *k, const int64_t *s)
+{
+	pl_store_costly(pl, a, windows_of(nd, k, s));
 }
 
 static void max_pool(struct pl *pl, struct gnode *n)

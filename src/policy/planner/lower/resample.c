@@ -194,11 +194,23 @@ static struct val *linear_axis(struct pl *pl, struct val *a, int d, int64_t out,
 	return pl_op2(pl, OP_ADD, g[0], pl_op2(pl, OP_MUL, w, pl_op2(pl, OP_SUB, g[1], g[0])));
 }
 
+/* How many results along dimension d, of so many taps each, read an element. */
+static double reads_along(const struct gnode *n, const struct val *a, int d, int taps)
+{
+	double in = (double)ix_num(a->size[d]), out = (double)n->meta[0].size[d];
+
+	return in == out ? 1 : fmax(1, taps * out / in);
+}
+
 static void upsample_linear(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
 	int align = (int)pl_arg_int(pl, n, 2, "align_corners", 0), first = 2;
+	double times = 1;
 
+	for (int d = first; d < a->rank; d++)
+		times *= reads_along(n, a, d, 2);
+	pl_store_costly(pl, a, times);
 	for (int d = first; d < a->rank; d++)
 		if (ix_num(a->size[d]) != n->meta[0].size[d])
 			a = linear_axis(pl, a, d, n->meta[0].size[d], align, 0);
@@ -419,7 +431,11 @@ static void upsample_bicubic(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
 	int align = (int)pl_arg_int(pl, n, 2, "align_corners", 0);
+	double times = reads_along(n, a, a->rank - 1, 4);
 
+	if (a->rank == 4 && !stores_lines(pl, a, n->meta[0].size[2]))
+		times *= reads_along(n, a, 2, 4);
+	pl_store_costly(pl, a, times);
 	for (int d = a->rank - 1; d >= 2; d--) {
 		if (ix_num(a->size[d]) == n->meta[0].size[d])
 			continue;
