@@ -12,7 +12,8 @@
  * A warp does one unit for four rows of the batch at a time: its lanes share the sum over k, all gates at once.
  *
  * Else, of few units and many rows (1,024 rows of 64 units), a block owns `rows` of the batch and waits for no other
- * one: all of W and its rows' states lie in its shared memory.  A thread does one unit for EACH rows.
+ * one: all of W and its rows' states lie in its shared memory.  A thread does one unit for EACH rows, whose weights it
+ * holds in registers where these are few (HELD).
  *
  * out is (steps, batch, hidden), and for LSTM one slot more, which holds the cells' state after the last step.  With
  * `reverse` the steps run from the last to the first; each step keeps its slot.
@@ -57,26 +58,50 @@ __device__ __forceinline__ float rnn_gate(const float (&x)[G], const float (&s)[
 	}
 }
 
-/* One unit of EACH rows of the batch.  W lies in shared memory with the units innermost, zeros from unit or k H on. */
-template <int CELL, bool REVERSE, int EACH> __device__ __forceinline__ void rnn_of_rows(const rnn_task &a)
+/* W to shared memory, k after k, `up` units of each (an odd stride: neither side meets a bank twice), zeros from unit
+ * or k H on.  A warp reads rows along k, eight of them under way. */
+template <int G>
+__device__ __forceinline__ void rnn_weights(const rnn_task &a, float *w, int padded, int up, int stride)
+{
+	const int ROWS = 8, H = a.hidden, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+
+	for (int g = 0; g < G; g++)
+		for (int u0 = warp * ROWS; u0 < up; u0 += warps * ROWS)
+			for (int k = lane; k < padded; k += 32) {
+				float v[ROWS];
+#pragma unroll
+				for (int i = 0; i < ROWS; i++)
+					v[i] = u0 + i < H && k < H ? a.w[((long long)g * H + u0 + i) * H + k] : 0.0f;
+#pragma unroll
+				for (int i = 0; i < ROWS; i++)
+					w[(g * padded + k) * stride + u0 + i] = v[i];
+			}
+}
+
+/* One unit of EACH rows of the batch.  HELD: of so many k, a thread holds its unit's weights in registers; else 0, and
+ * it reads them from shared memory in each step. */
+template <int CELL, bool REVERSE, int EACH, int HELD> __device__ __forceinline__ void rnn_of_rows(const rnn_task &a)
 {
 	const int G = CELL == CELL_LSTM ? 4 : CELL == CELL_GRU ? 3 : 1;
 	extern __shared__ __align__(16) unsigned char ww_dynamic_shared[];
-	const int H = a.hidden, HP = (H + 3) / 4 * 4, UP = (H + 31) / 32 * 32, first = blockIdx.x * a.rows;
-	const int n = a.rows < a.batch - first ? a.rows : a.batch - first, size = a.rows * HP;
+	const int H = a.hidden, HP = HELD ? HELD : (H + 3) / 4 * 4, UP = (H + 31) / 32 * 32, WP = UP + 1;
+	const int first = blockIdx.x * a.rows, size = a.rows * UP;
+	const int n = a.rows < a.batch - first ? a.rows : a.batch - first;
 	const int unit = threadIdx.x % UP, r0 = (int)threadIdx.x / UP * EACH;
-	float *w = (float *)ww_dynamic_shared, *h = w + G * HP * UP, next[G][EACH], cell[EACH], bias[G];
+	const long long gx_step = REVERSE ? -a.step_stride : a.step_stride, to_step = (REVERSE ? -1LL : 1LL) * a.batch * H;
+	float *h = (float *)ww_dynamic_shared, *w = h + 2 * size, next[G][EACH], cell[EACH], bias[G],
+		  held[G][HELD ? HELD : 1];
+	const float *gx = a.gx + (REVERSE ? (a.steps - 1LL) * a.step_stride : 0) + (first + r0) * a.row_stride + unit;
+	float *to = a.out + (REVERSE ? (a.steps - 1LL) * a.batch * H : 0) + (long long)(first + r0) * H + unit;
 	bool live[EACH];
 
-	auto input = [&](int s) {
-		const long long t = REVERSE ? a.steps - 1 - s : s;
+	auto input = [&]() {
 #pragma unroll
 		for (int b = 0; b < EACH; b++)
 #pragma unroll
 			for (int g = 0; g < G; g++)
-				next[g][b] = live[b]
-					? a.gx[t * a.step_stride + (first + r0 + b) * a.row_stride + (long long)g * H + unit]
-					: 0.0f;
+				next[g][b] = live[b] ? gx[b * a.row_stride + g * H] : 0.0f;
+		gx += gx_step;
 	};
 #pragma unroll
 	for (int b = 0; b < EACH; b++) {
@@ -87,19 +112,21 @@ template <int CELL, bool REVERSE, int EACH> __device__ __forceinline__ void rnn_
 	for (int g = 0; g < G; g++)
 		bias[g] = a.bias && unit < H ? a.bias[g * H + unit] : 0.0f;
 	if (a.steps > 0)
-		input(0);
-	for (int i = threadIdx.x; i < G * HP * UP; i += blockDim.x) {
-		const int u = i % UP, k = i / UP % HP, g = i / UP / HP;
-		w[i] = u < H && k < H ? a.w[((long long)g * H + u) * H + k] : 0.0f;
-	}
-	for (int i = threadIdx.x; i < size; i += blockDim.x) {
-		h[i] = i / HP < n && i % HP < H ? a.h0[(long long)(first + i / HP) * H + i % HP] : 0.0f;
-		h[size + i] = 0.0f;
-	}
+		input();
+	rnn_weights<G>(a, w, HP, UP, WP);
+	for (int r = threadIdx.x / 32; r < a.rows; r += blockDim.x / 32)
+		for (int k = threadIdx.x % 32; k < UP; k += 32)
+			h[r * UP + k] = r < n && k < H ? a.h0[(long long)(first + r) * H + k] : 0.0f;
 	__syncthreads();
+	if constexpr (HELD > 0)
+#pragma unroll
+		for (int g = 0; g < G; g++)
+#pragma unroll
+			for (int k = 0; k < HELD; k++)
+				held[g][k] = w[(g * HELD + k) * WP + unit];
 	for (int s = 0; s < a.steps; s++) {
 		const float *old = h + s % 2 * size;
-		float *fresh = h + (s + 1) % 2 * size, *to = a.out + (REVERSE ? a.steps - 1 - s : s) * (long long)a.batch * H;
+		float *fresh = h + (s + 1) % 2 * size;
 		float x[G][EACH], acc[G][EACH];
 
 #pragma unroll
@@ -108,38 +135,49 @@ template <int CELL, bool REVERSE, int EACH> __device__ __forceinline__ void rnn_
 			for (int b = 0; b < EACH; b++)
 				x[g][b] = next[g][b], acc[g][b] = bias[g];
 		if (s + 1 < a.steps) /* comes while this step is computed */
-			input(s + 1);
-#pragma unroll(CELL == CELL_LSTM || CELL == CELL_GRU ? 2 : 4)
-		for (int k = 0; k < HP; k += 4) {
+			input();
+		auto four = [&](int k) {
 			float y[EACH][4];
 #pragma unroll
 			for (int b = 0; b < EACH; b++) {
-				const float4 v = *(const float4 *)(old + (r0 + b) * HP + k);
+				const float4 v = *(const float4 *)(old + (r0 + b) * UP + k);
 				y[b][0] = v.x, y[b][1] = v.y, y[b][2] = v.z, y[b][3] = v.w;
 			}
 #pragma unroll
 			for (int l = 0; l < 4; l++)
 #pragma unroll
 				for (int g = 0; g < G; g++) {
-					const float q = w[(g * HP + k + l) * UP + unit];
+					const float q = HELD ? held[g][HELD ? k + l : 0] : w[(g * HP + k + l) * WP + unit];
 #pragma unroll
 					for (int b = 0; b < EACH; b++)
 						acc[g][b] = fmaf(q, y[b][l], acc[g][b]);
 				}
-		}
-		float v[EACH];
+		};
+		if constexpr (HELD > 0) {
 #pragma unroll
-		for (int b = 0; b < EACH; b++) { /* no branches in between: computed side by side */
-			float in[G], sum[G];
+			for (int k = 0; k < HELD; k += 4)
+				four(k);
+		} else {
+#pragma unroll(CELL == CELL_LSTM || CELL == CELL_GRU ? 2 : 4)
+			for (int k = 0; k < HP; k += 4)
+				four(k);
+		}
+		/* Of all units and rows, also those that are not there: behind a branch each would wait for the one before. */
+#pragma unroll
+		for (int b = 0; b < EACH; b++) {
+			float in[G], sum[G], v;
 #pragma unroll
 			for (int g = 0; g < G; g++)
 				in[g] = x[g][b], sum[g] = acc[g][b];
-			v[b] = rnn_gate<CELL, G>(in, sum, unit < H ? old[(r0 + b) * HP + unit] : 0.0f, &cell[b]);
+			v = rnn_gate<CELL, G>(in, sum, old[(r0 + b) * UP + unit], &cell[b]);
+			fresh[(r0 + b) * UP + unit] = unit < H ? v : 0.0f;
+			acc[0][b] = v;
 		}
 #pragma unroll
 		for (int b = 0; b < EACH; b++)
 			if (live[b])
-				fresh[(r0 + b) * HP + unit] = to[(long long)(first + r0 + b) * H + unit] = v[b];
+				to[b * H] = acc[0][b];
+		to += to_step;
 		__syncthreads();
 	}
 #pragma unroll
@@ -245,10 +283,10 @@ template <int CELL, bool KEEP, bool REVERSE> __device__ __forceinline__ void rnn
 			a.out[((long long)a.steps * a.batch + i % a.batch) * H + first + i / a.batch] = cell[i];
 }
 
-template <int CELL, bool KEEP, bool REVERSE, int EACH> __device__ __forceinline__ void rnn(const rnn_task &a)
+template <int CELL, bool KEEP, bool REVERSE, int EACH, int HELD> __device__ __forceinline__ void rnn(const rnn_task &a)
 {
 	if constexpr (EACH)
-		rnn_of_rows<CELL, REVERSE, EACH>(a);
+		rnn_of_rows<CELL, REVERSE, EACH, HELD>(a);
 	else
 		rnn_of_units<CELL, KEEP, REVERSE>(a);
 }

@@ -117,7 +117,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 			"\t\tlong long step_stride, long long row_stride%s, float *out)\n{\n%s"
 			"\tww::rnn_task a = { barrier, steps, batch, hidden, units, rows, step_stride, row_stride };\n\n"
 			"%s\ta.out = out;\n"
-			"\tww::rnn<ww::CELL_%s, @_KEEP, %s, @_EACH>(a);\n}\n\n",
+			"\tww::rnn<ww::CELL_%s, @_KEEP, %s, @_EACH, @_HELD>(a);\n}\n\n",
 			k->title, params, pl_cuda_first(pl), inits, cells[sp->rnn.cell], sp->rnn.reverse ? "true" : "false"));
 	k->launch = pl_named(pl, k, "\tww_recipe_rnn(p, &(struct ww_rnn){ .kernel = \"@\", %s, .cells = %d });\n%s",
 		shape(pl, k), sp->rnn.cell == CELL_LSTM, args(pl, k));

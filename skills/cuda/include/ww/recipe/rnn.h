@@ -26,7 +26,7 @@ static void ww_arg_rnn(struct ww_plan *p, const struct ww_rnn *r, int barrier, l
 }
 
 /* Leading arguments: unsigned *barrier, int steps, int batch, int hidden, int units, int rows, long long step_stride,
- * long long row_stride; 256 threads at most. Defines KERNEL_KEEP and KERNEL_EACH. */
+ * long long row_stride; 256 threads at most. Defines KERNEL_KEEP, KERNEL_EACH and KERNEL_HELD. */
 static void ww_recipe_rnn(struct ww_plan *p, const struct ww_rnn *r)
 {
 	const struct ww_device *d = ww_device(p);
@@ -43,6 +43,7 @@ static void ww_recipe_rnn(struct ww_plan *p, const struct ww_rnn *r)
 
 	ww_tunable(p, r->kernel, "KEEP", keep);
 	ww_tunable(p, r->kernel, "EACH", by_rows ? of.each : 0);
+	ww_tunable(p, r->kernel, "HELD", by_rows ? of.held : 0);
 	if (by_rows) {
 		ww_launch(p, r->kernel, ww_cdiv(r->batch, of.rows), 1, 1, of.threads, 1, 1);
 		ww_shared(p, of.bytes);
