@@ -1525,7 +1525,7 @@ static void test_chosen_images_turned(void **state)
 	json_decref(g);
 }
 
-/* All images share a filter, and a tensor map has no stride of 0: gemm16 reads a copy for each of them. */
+/* All images share a filter: gemm16 reads it as one matrix, and copies of it are not made. */
 static void test_shared_filters(void **state)
 {
 	json_t *g = fixture("shared_filters.json");
@@ -1535,7 +1535,25 @@ static void test_shared_filters(void **state)
 	build(g, "cuda", &r);
 	assert_string_equal(r.why, "");
 	assert_non_null(strstr(r.plan_text, "ww_recipe_gemm16("));
-	assert_non_null(strstr(r.plan_text, "ww_recipe_pad(p, &(struct ww_matrix){ .buf = p_first_weight->buf"));
+	assert_null(strstr(r.plan_text, "ww_recipe_pad(p, &(struct ww_matrix){ .buf = p_first_weight->buf"));
+	assert_non_null(strstr(r.plan_text, ".rows = 640, .k = 256, .batch = 1,"));
+	assert_non_null(strstr(r.device_text, "k1_ONE>"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
+/* A product that is turned and added to what came in ends in that sum, whichever way the sum is stored. */
+static void test_turned_results(void **state)
+{
+	json_t *g = fixture("turned_results.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cuda", &r);
+	assert_string_equal(r.why, "");
+	assert_non_null(strstr(r.plan_text, "gemm: linear_1, transpose_1, add\n"));
+	assert_non_null(strstr(r.plan_text, "gemm: linear_2, mul, permute, add_1\n"));
+	assert_non_null(strstr(r.plan_text, "gemm: linear_3, mul_1, permute_1, add_2\n"));
 	ww_pl_result_release(&r);
 	json_decref(g);
 }
@@ -2567,9 +2585,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
 		cmocka_unit_test(test_scans_from_the_end), cmocka_unit_test(test_odd_images),
 		cmocka_unit_test(test_template_or_library), cmocka_unit_test(test_filters_of_16_bits),
-		cmocka_unit_test(test_shared_filters), cmocka_unit_test(test_group_norm_channels_last),
-		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),
-		cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
+		cmocka_unit_test(test_shared_filters), cmocka_unit_test(test_turned_results),
+		cmocka_unit_test(test_group_norm_channels_last), cmocka_unit_test(test_computed_sizes_have_names),
+		cmocka_unit_test(test_cpu_vectors), cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_pools_follow_the_layout), cmocka_unit_test(test_order_of_large_results),
 		cmocka_unit_test(test_windows_inside), cmocka_unit_test(test_results_in_other_orders),
 		cmocka_unit_test(test_split_lanes), cmocka_unit_test(test_states_share_work),

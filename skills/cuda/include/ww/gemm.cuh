@@ -100,9 +100,9 @@ template <int BN, bool FEW = false, class E> __device__ __forceinline__ void til
 }
 
 /* Stores 64 rows and BN columns that a warpgroup holds as wgmma leaves them, the first at row, col of batch item z; sa,
- * sb: group maxima of the operands' rows where SCALED.  If n is odd, 32 columns of a row at a time go through `box`, so
- * that a warp's accesses are coalesced: in wgmma's layout it would touch each sector of a 16-bit result four times, and
- * the loads of a few stores would not hide their latency. */
+ * sb: group maxima of the item's rows of both operands where SCALED.  If n is odd, 32 columns of a row at a time go
+ * through `box`, so that a warp's accesses are coalesced: in wgmma's layout it would touch each sector of a 16-bit
+ * result four times, and the loads of a few stores would not hide their latency. */
 template <int BN, bool SCALED, bool FEW = false, class E> __device__ __forceinline__ void tile_end(const E &e,
 	const unsigned *sa, const unsigned *sb, int z, int row, int col, int m, int n, const float (&acc)[BN / 2],
 	float *box)
@@ -116,7 +116,7 @@ template <int BN, bool SCALED, bool FEW = false, class E> __device__ __forceinli
 	col += lane % 4 * 2;
 #pragma unroll
 	for (int h = 0; SCALED && h < 2; h++)
-		ua[h] = unscale(__ldg(sa + (long long)z * m + min(row + 8 * h, m - 1)));
+		ua[h] = unscale(__ldg(sa + min(row + 8 * h, m - 1)));
 	if (n & 1) {
 		box += threadIdx.x / 32 % (FEW ? 16 : 8) * (16 * odd_end_row);
 #pragma unroll 1
@@ -136,7 +136,7 @@ template <int BN, bool SCALED, bool FEW = false, class E> __device__ __forceinli
 			if (c >= n)
 				continue;
 			if (SCALED)
-				us = unscale(__ldg(sb + (long long)z * n + c));
+				us = unscale(__ldg(sb + c));
 #pragma unroll
 			for (int r0 = 0; r0 < 16; r0 += high) {
 				const float *from = box + r0 * odd_end_row + lane;
@@ -202,7 +202,7 @@ template <int BN, bool SCALED, bool FEW = false, class E> __device__ __forceinli
 			for (int j = 0; j < many; j++) {
 				uint2 u = { 0, 0 };
 				if (SCALED)
-					u = __ldg((const uint2 *)(sb + (long long)z * n + col + (j0 + j) * 8));
+					u = __ldg((const uint2 *)(sb + col + (j0 + j) * 8));
 #pragma unroll
 				for (int h = 0; h < 2; h++)
 #pragma unroll
@@ -235,7 +235,7 @@ template <int BN, bool SCALED, bool FEW = false, class E> __device__ __forceinli
 				for (int i = 0; i < 2; i++) {
 					v[i] = t[j * 4 + h * 2 + i];
 					if (SCALED)
-						v[i] *= ua[h] * unscale(__ldg(sb + (long long)z * n + min(c + i, n - 1)));
+						v[i] *= ua[h] * unscale(__ldg(sb + min(c + i, n - 1)));
 				}
 				if (row + 8 * h < m && c < n)
 					r[h][j].store(e, v, z, row + 8 * h, c);
@@ -245,7 +245,8 @@ template <int BN, bool SCALED, bool FEW = false, class E> __device__ __forceinli
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-template <int BN, int STAGES, int KSTEP, int CLUSTER, int GROUP, bool SCALED, int WIDE, int PAIRS, class E>
+/* ONE: 1, the first operand is one matrix for all batch items; 2, the second one is; 3, both are. */
+template <int BN, int STAGES, int KSTEP, int CLUSTER, int GROUP, bool SCALED, int WIDE, int PAIRS, int ONE, class E>
 struct gemm_job {
 	const ww_tensor_map *ta, *tb;
 	const unsigned *sa, *sb;
@@ -272,12 +273,12 @@ struct gemm_job {
 	{
 		int z, row, col;
 		where(tile, z, row, col);
-		tma_load3(a, ta, bar, step * KSTEP, row, z);
+		tma_load3(a, ta, bar, step * KSTEP, row, ONE & 1 ? 0 : z);
 		if (CLUSTER == 1)
-			tma_load3(b, tb, bar, step * KSTEP, col, z);
+			tma_load3(b, tb, bar, step * KSTEP, col, ONE & 2 ? 0 : z);
 		else
-			tma_load3_multicast(b + rank * (BN / CLUSTER) * 128, tb, bar, step * KSTEP, col + rank * (BN / CLUSTER), z,
-				(1 << CLUSTER) - 1);
+			tma_load3_multicast(b + rank * (BN / CLUSTER) * 128, tb, bar, step * KSTEP, col + rank * (BN / CLUSTER),
+				ONE & 2 ? 0 : z, (1 << CLUSTER) - 1);
 	}
 
 	__device__ __forceinline__ void done(int tile, int wg, float (&acc)[BN / 2]) const
@@ -287,26 +288,26 @@ struct gemm_job {
 		if constexpr (WIDE == 8)
 			tile_end_wide<BN, (PAIRS > 1)>(e, z, row + wg * 64, col, m, n, acc);
 		else
-			tile_end<BN, SCALED, (PAIRS > 1)>(
-				e, sa, sb, z, row + wg * 64, col, m, n, acc, pipeline_extra<BN, STAGES>());
+			tile_end<BN, SCALED, (PAIRS > 1)>(e, sa + (ONE & 1 ? 0 : (long long)z * m),
+				sb + (ONE & 2 ? 0 : (long long)z * n), z, row + wg * 64, col, m, n, acc, pipeline_extra<BN, STAGES>());
 	}
 };
 
-template <int BN, int STAGES, int PROMOTE, int CLUSTER, int GROUP, int PAIRS = 1, class E>
+template <int BN, int STAGES, int PROMOTE, int CLUSTER, int GROUP, int PAIRS = 1, int ONE = 0, class E>
 __device__ __forceinline__ void gemm3(const ww_tensor_map &ta, const ww_tensor_map &tb, const unsigned *sa,
 	const unsigned *sb, int m, int n, int kb, int batch, const E &e)
 {
-	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, true, 2, PAIRS, E> job = { &ta, &tb, sa, sb, m, n, kb, batch,
+	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, true, 2, PAIRS, ONE, E> job = { &ta, &tb, sa, sb, m, n, kb, batch,
 		CLUSTER > 1 ? cluster_rank() : 0, e };
 	pipeline<__half, STAGES, BN, 3, PROMOTE, CLUSTER, PAIRS>(job);
 }
 
 /* WIDE: columns of one store(), 2, or 8 where 8 divides n. */
-template <class T, int BN, int STAGES, int CLUSTER, int GROUP, int WIDE = 2, int PAIRS = 1, class E>
+template <class T, int BN, int STAGES, int CLUSTER, int GROUP, int WIDE = 2, int PAIRS = 1, int ONE = 0, class E>
 __device__ __forceinline__ void gemm16(
 	const ww_tensor_map &ta, const ww_tensor_map &tb, int m, int n, int kb, int batch, const E &e)
 {
-	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, false, WIDE, PAIRS, E> job = { &ta, &tb, 0, 0, m, n, kb, batch,
+	gemm_job<BN, STAGES, 64, CLUSTER, GROUP, false, WIDE, PAIRS, ONE, E> job = { &ta, &tb, 0, 0, m, n, kb, batch,
 		CLUSTER > 1 ? cluster_rank() : 0, e };
 	pipeline<T, STAGES, BN, 1, 0, CLUSTER, PAIRS>(job);
 }

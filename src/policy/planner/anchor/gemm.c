@@ -122,12 +122,27 @@ static int is_along(const struct anchor *sp, int which)
 	return ix_is(sp->in[which].stride[sp->gemm.n_batch + 1 - which], 1);
 }
 
-/* Is one matrix the operand of all batches, or of some?  A tensor map has no stride of 0. */
+/* Is one matrix the operand of all batches, so that gemm3 and gemm16 can read it as one?  gemm3 only its first. */
+static int is_one(const struct anchor *sp, int which)
+{
+	int several = 0;
+
+	for (int d = 0; d < sp->gemm.n_batch; d++) {
+		if (ix_is(sp->out->size[d], 1))
+			continue;
+		if (!ix_is(sp->in[which].stride[d], 0))
+			return 0;
+		several = 1;
+	}
+	return several && (!which || in_dt(sp) != WW_F32);
+}
+
+/* Is one matrix otherwise the operand of several batches?  A tensor map has no stride of 0. */
 static int is_repeated(const struct anchor *sp, int which)
 {
 	for (int d = 0; d < sp->gemm.n_batch; d++)
 		if (ix_is(sp->in[which].stride[d], 0) && !ix_is(sp->out->size[d], 1))
-			return 1;
+			return !is_one(sp, which);
 	return 0;
 }
 
@@ -300,6 +315,12 @@ static double odd_us(const struct estimate *e, int bytes)
 	return fmod(e->n, 2) ? 0.26e-6 * bytes * e->batch * e->m * e->n : 0;
 }
 
+/* Rows of operand `which` in memory: of all batches, or of the one matrix that they share. */
+static double rows_of(const struct anchor *sp, const struct estimate *e, int which)
+{
+	return (is_one(sp, which) ? 1 : e->batch) * (which ? e->n : e->m);
+}
+
 /* gemm3.  An operand that is not contiguous along k takes one launch more.  along: take operands as contiguous along
  * k. */
 static double split_us(const struct pl *pl, const struct anchor *sp, const struct estimate *e, int along)
@@ -308,7 +329,7 @@ static double split_us(const struct pl *pl, const struct anchor *sp, const struc
 
 	for (int i = 0; i < 2; i++) {
 		int turned = !along && !ix_is(sp->in[i].stride[sp->gemm.n_batch + 1 - i], 1);
-		double rows = e->batch * (i ? e->n : e->m);
+		double rows = along ? e->batch * (i ? e->n : e->m) : rows_of(sp, e, i);
 
 		us += (LAUNCH_US * (1 + turned) + moved_us(4 * rows * (e->k + in_steps(e)))) / readers(pl, sp, i);
 	}
@@ -329,7 +350,7 @@ static double padding_us(const struct anchor *sp, const struct estimate *e)
 
 	for (int i = 0; i < 2; i++)
 		if (!is_read(sp, i))
-			us += LAUNCH_US + moved_us(4 * e->batch * (i ? e->n : e->m) * e->k);
+			us += LAUNCH_US + moved_us(4 * rows_of(sp, e, i) * e->k);
 	return us;
 }
 
@@ -462,6 +483,87 @@ static int ends_free(struct pl *pl, const struct anchor *s)
 		return 1;
 	best_form(pl, s, NULL, &library, &us);
 	return !library;
+}
+
+/* The operands of the transposed product: the second one's columns are its rows, and the first one's rows its columns,
+ * of one matrix `rows` for each of so many items (NULL: as they are). */
+static void exchange(
+	struct pl *pl, struct anchor *s, const struct ix *items, const struct ix *rows, const struct operand *from)
+{
+	int nb = s->gemm.n_batch;
+
+	for (int i = 0; i < 2; i++) {
+		struct operand *o = &s->in[i];
+
+		*o = from[1 - i];
+		for (int d = 0; d < 2; d++) {
+			o->size[nb + d] = from[1 - i].size[nb + 1 - d];
+			o->stride[nb + d] = from[1 - i].stride[nb + 1 - d];
+		}
+		if (!items)
+			continue;
+		for (int d = 2; d > 0; d--) {
+			o->size[d] = o->size[d - 1];
+			o->stride[d] = o->stride[d - 1];
+		}
+		o->rank = 3;
+		o->size[0] = items;
+		o->stride[0] = i ? ix_mul(pl, rows, o->stride[2]) : ix_const(pl, 0);
+		if (i)
+			o->size[2] = rows;
+	}
+	s->gemm.n_batch = items ? 1 : nb;
+}
+
+static double bare_us(struct pl *pl, const struct anchor *s)
+{
+	struct pl_end bare = { .alpha = 1, .dt = s->out->dt };
+	int library;
+	double us;
+
+	best_form(pl, s, &bare, &library, &us);
+	return us;
+}
+
+/* Is the transposed product slower by no more than its result takes to be read once?  What reads it across memory, or
+ * passes over it to turn it, takes at least that longer. */
+static int turn(struct pl *pl, struct anchor *s, const struct ix *items, const struct ix *rows)
+{
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
+	struct val *o = s->out, *out;
+	struct anchor t = *s;
+	int nb = s->gemm.n_batch, rank = nb + 2 + (items != NULL);
+
+	if (rank > PL_MAX_RANK)
+		return 0;
+	exchange(pl, &t, items, rows, s->in);
+	for (int d = 0; d < nb; d++) {
+		size[d] = o->size[d];
+		map[d] = pl->place[d];
+	}
+	if (items) {
+		size[0] = items;
+		map[0] = ix_div(pl, pl->place[0], rows);
+	}
+	size[rank - 2] = o->size[nb + 1];
+	size[rank - 1] = items ? rows : o->size[nb];
+	map[rank - 2] = pl->place[nb + 1];
+	map[rank - 1] = items ? ix_mod(pl, pl->place[0], rows) : pl->place[nb];
+	out = t.out = pl_val(pl, V_ANCHOR, o->dt, rank, size);
+	out->node = o->node;
+	out->result = o->result;
+	out->anchor = s;
+	if (bare_us(pl, &t) > bare_us(pl, s) + moved_us((double)pl_itemsize(o->dt) * (double)pl_numel_now(o)))
+		return 0;
+	if (items)
+		pl_guard_eq(pl, ix_mul(pl, items, rows), o->size[0], "the rows of a product that is turned");
+	*s = t;
+	o->kind = V_VIEW;
+	o->anchor = NULL;
+	o->arg[0] = out;
+	o->n_arg = 1;
+	memcpy(o->map, map, sizeof(map));
+	return 1;
 }
 
 static int is_nk(const struct anchor *sp) { return !ix_is(sp->in[1].stride[sp->gemm.n_batch + 1], 1); }
@@ -601,8 +703,8 @@ static const char *matrix(struct pl *pl, const struct kern *k, int which)
 		"{ .buf = %s, .offset_bytes = %s, .rows = %s, .k = %s, .batch = %s, .row_stride = %s, .k_stride = %s, "
 		".batch_stride = %s }",
 		pl_plan_buf(pl, o->buf), pl_bytes(pl, o), ix_text(pl, sp->out->size[nb + which]), ix_text(pl, inner(sp)),
-		ix_text(pl, k->loop->outer), ix_text(pl, o->stride[nb + which]), ix_text(pl, o->stride[nb + 1 - which]),
-		ix_text(pl, stride_of(pl, sp, which, nb - 1)));
+		is_one(sp, which) ? "1" : ix_text(pl, k->loop->outer), ix_text(pl, o->stride[nb + which]),
+		ix_text(pl, o->stride[nb + 1 - which]), ix_text(pl, stride_of(pl, sp, which, nb - 1)));
 }
 
 /* a() and b() of the functor of ww::gemm_any. */
@@ -695,6 +797,14 @@ static const char *aligned_matrix(struct pl *pl, struct kern *k, int which)
 	return prepared(pl, k, which, "ww_matrix", "ww_recipe_pad(p");
 }
 
+/* The template's arguments behind the others: pairs, and which operands are one matrix. */
+static const char *last_arguments(const struct anchor *sp, const struct tile *t)
+{
+	if (is_one(sp, 0) || is_one(sp, 1))
+		return ", @_PAIRS, @_ONE";
+	return t->pairs == 2 ? ", @_PAIRS" : "";
+}
+
 /* A tile of two pairs, in kernels.cu and in plan.c. */
 static const char *threads_of(const struct tile *t)
 {
@@ -713,7 +823,7 @@ static void print_split(struct pl *pl, struct kern *k, struct ww_str *s)
 		"const __grid_constant__ ww_tensor_map ta, const __grid_constant__ ww_tensor_map tb,\n"
 		"\t\tconst unsigned *sa, const unsigned *sb, int m, int n, int kb, int batch",
 		pl_fmt(pl, "gemm3<@_BN, @_STAGES, @_PROMOTE, @_CLUSTER, @_GROUP%s>(ta, tb, sa, sb, m, n, kb, batch",
-			t.pairs == 2 ? ", @_PAIRS" : ""));
+			last_arguments(k->anchor, &t)));
 	k->launch = "";
 	a = halves(pl, k, 0);
 	b = halves(pl, k, 1);
@@ -730,7 +840,7 @@ static void print_half(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct estimate e = estimate(pl, k->anchor);
 	const struct tile t = tile_of(kn, &e, 1);
 	int dt = in_dt(k->anchor), cluster = cluster_of(&e, t.bn);
-	const char *a, *b;
+	const char *a, *b, *last = last_arguments(k->anchor, &t);
 
 	pl_cuda_kernel(pl, k, s, threads_of(&t),
 		"const __grid_constant__ ww_tensor_map ta, const __grid_constant__ ww_tensor_map tb,\n"
@@ -738,9 +848,9 @@ static void print_half(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_fmt(pl, "gemm16<%s, @_BN, @_STAGES, @_CLUSTER, @_GROUP%s%s>(ta, tb, m, n, kb, batch",
 			pl_ctype(dt, pl->target),
 			k->loop->width == 8 ? ", 8"
-				: t.pairs == 2  ? ", 2"
+				: *last         ? ", 2"
 								: "",
-			t.pairs == 2 ? ", @_PAIRS" : ""));
+			last));
 	k->launch = "";
 	a = aligned_matrix(pl, k, 0);
 	b = aligned_matrix(pl, k, 1);
@@ -836,6 +946,7 @@ const struct anchor_ops pl_gemm_ops = { .header = "gemm",
 	.fits = fits,
 	.reads_operands = reads_operands,
 	.ends_free = ends_free,
+	.turn = turn,
 	.build = build,
 	.knobs = { cpu_knobs, cuda_knobs },
 	.print = { print_cpu, print_cuda } };

@@ -233,9 +233,10 @@ static int looked_up(const struct ix *x)
 /* Does the expression belong to a functor of an anchor (cuda), which has no row level? */
 static int is_functor(const struct expr *e) { return e->block[1] == e->block[2]; }
 
-/* Have the vector loaded before the loop over the lanes.  In a functor also an element that all lanes share: loaded
- * behind the branches of its stores, each store would wait for it. */
-static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix *off, int level)
+/* Have the vector loaded before the loop over the lanes.  In a functor also an element that all lanes share, or the
+ * lanes' elements one by one, `step` apart: loaded behind the branches of its stores, each store would wait for them.
+ */
+static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix *off, const struct ix *step, int level)
 {
 	struct pl *pl = e->pl;
 	struct etext t = { NULL, 0, level };
@@ -252,7 +253,7 @@ static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix
 	if (e->n_vload >= 64)
 		pl_fail(pl, "a kernel has more than 64 vector loads");
 	e->vload[e->n_vload] = (struct vload){
-		.buf = b, .base = off, .stage = e->stage, .cond = cond, .one = !pl_has_lane(e, off)
+		.buf = b, .base = off, .stage = e->stage, .cond = cond, .one = !pl_has_lane(e, off), .step = step
 	};
 	e->vload[e->n_vload].name = pl_fmt(pl, "x%d", e->n_vload);
 	t.t = pl_fmt(pl, "%s%s", e->vload[e->n_vload++].name, index);
@@ -584,7 +585,10 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 		(pl_has_lane(e, off) ? ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1)
 							 : is_functor(e) && !e->scope && (rest = off)) &&
 		!(is_functor(e) ? ix_looks_up(rest) : looked_up(rest))) /* a functor loads its indices later */
-		return load_cuda_vec(e, b, off, t.level);
+		return load_cuda_vec(e, b, off, NULL, t.level);
+	if (e->across && e->cuda_vec && !e->scope && (b->dt == WW_F32 || pl_is_half(b->dt)) && pl_has_lane(e, off) &&
+		ix_affine(pl, off, e->lane, &coef, &rest) && !ix_looks_up(off))
+		return load_cuda_vec(e, b, off, coef, t.level);
 	if (e->cuda_vec && pl_has_lane(e, off) && ix_affine(pl, off, e->lane, &coef, &rest) &&
 		load_apart(e, b, off, coef, rest, &t))
 		return t;

@@ -30,6 +30,7 @@ struct vload {
 	int one;                /* functors: it loads one element, the same for all lanes */
 	int apart;              /* elements from lane to lane, all of which are loaded; 0: one */
 	const struct ix *which; /* apart: the number of the one that a lane takes, below `apart` */
+	const struct ix *step;  /* functors: elements from lane to lane, loaded one by one; NULL: one */
 };
 
 struct expr {
@@ -46,6 +47,7 @@ struct expr {
 	struct vload vload[64];
 	int n_vload;
 	const char *vload_index; /* "[l]" or "[j * V + l]" */
+	int across;              /* cuda, functors: what lies across the lanes is loaded ahead, too */
 	int stage;
 	const struct val *bound[64]; /* values whose text the caller gives, the same at any index */
 	struct etext bound_text[64];

@@ -177,6 +177,7 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 		open_expr(pl, k, &e, &b, (struct etext){ "acc[l]", 0, 2 }, idx != NULL);
 		e.cuda_vec = vec;
 		e.vload_index = "[l]";
+		e.across = !idx;
 		terms = "";
 		if (!idx)
 			know_own(k, &e);
@@ -185,7 +186,7 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 		else
 			after = pl_cuda_stores(&e, k, 2, start, &terms, &decl, "");
 		for (int i = 0; i < e.n_vload; i++) {
-			if (e.vload[i].one)
+			if (e.vload[i].one || e.vload[i].step)
 				continue;
 			ok &= pl_divides(e.vload[i].base, lane, n);
 			terms = pl_cuda_terms(pl, terms, e.vload[i].base, lane);
@@ -237,11 +238,11 @@ int pl_store_width(struct pl *pl, struct kern *k, const char *start, int most)
 		struct expr e;
 
 		open_expr(pl, k, &e, &b, (struct etext){ "acc[l]", 0, 2 }, 0);
-		e.cuda_vec = 1;
+		e.cuda_vec = e.across = 1;
 		e.vload_index = "[l]";
 		pl_cuda_stores(&e, k, 2, start, &terms, &decl, "");
 		for (int i = 0; i < e.n_vload; i++)
-			ok &= e.vload[i].one || pl_divides(e.vload[i].base, lane, n);
+			ok &= e.vload[i].one || e.vload[i].step || pl_divides(e.vload[i].base, lane, n);
 		if (*decl)
 			ok &= pl_divides(pl_offset(pl, k->out[0]->root, k->out_idx[0]), lane, n);
 		if (ok)

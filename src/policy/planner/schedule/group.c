@@ -525,9 +525,40 @@ static int is_epilogue(
 	return 1;
 }
 
+/* idx of v, which is stored in another order than its own, where the element at[] of `like` goes: the same position in
+ * memory. */
+static void same_in_memory(
+	struct pl *pl, const struct val *v, const struct val *like, const struct ix *const *at, const struct ix **idx)
+{
+	const struct ix *in_order[PL_MAX_RANK];
+	struct val stored = *v;
+	int from[PL_MAX_RANK];
+
+	for (int d = 0; d < v->rank; d++) {
+		int e = d;
+
+		for (; e > 0 && ix_num(v->root->stride[from[e - 1]]) < ix_num(v->root->stride[d]); e--)
+			from[e] = from[e - 1];
+		from[e] = d;
+	}
+	for (int d = 0; d < v->rank; d++)
+		stored.size[d] = v->size[from[d]];
+	same_position(pl, &stored, like, at, in_order);
+	for (int d = 0; d < v->rank; d++)
+		idx[from[d]] = in_order[d];
+}
+
+/* Does v, which is not stored in its own order, lie as the product does (channels behind pixels)?  What else it reads
+ * may lie across: eight lanes of a tile's end have neighbouring rows, whole sectors.  The library's pass has not. */
+static int lies_as_product(struct pl *pl, const struct val *v, struct anchor *s)
+{
+	return pl->target == WW_TARGET_CUDA && s->kind == S_GEMM && v->root && !v->root->contiguous && !pl_all_plain(pl) &&
+		pl_anchor_ops[s->kind]->ends_free(pl, s);
+}
+
 /* idx of v where the element at[] of the anchor's result goes: the same position, or on cuda, for a product or
  * attention, the one after two of its axes but the last changed places (heads and steps, behind which the heads are
- * joined). */
+ * joined), or of a product the same one in memory. */
 static int place_in_reader(
 	struct pl *pl, struct val *v, struct anchor *s, const struct ix *const *at, const struct ix **idx)
 {
@@ -550,7 +581,10 @@ static int place_in_reader(
 			if (is_epilogue(pl, v, s, idx, at, 1))
 				return 1;
 		}
-	return 0;
+	if (!lies_as_product(pl, v, s))
+		return 0;
+	same_in_memory(pl, v, s->out, at, idx);
+	return is_epilogue(pl, v, s, idx, at, 1);
 }
 
 /* Does v, one of whose anchors is s, go behind a kernel of s alone? */

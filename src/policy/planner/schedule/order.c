@@ -351,8 +351,8 @@ static double kernel_us(struct pl *pl, struct kern *k)
 			(t->loop->cluster ? CLUSTER_BYTES : OUR_BYTES);
 	if (s->kind == S_TURN)
 		return POINT_US + 2 * buffer_bytes(s->in[0].buf) / OUR_BYTES;
-	if (s->kind == S_GEMM && s->gemm.of_conv)
-		return pl_gemm_us(pl, k) + end_us(pl, t);
+	if (s->kind == S_GEMM) /* the product itself is the same in both */
+		return (s->gemm.of_conv ? pl_gemm_us(pl, k) : 0) + end_us(pl, t);
 	if (s->kind != S_CONV)
 		return 0;
 	return convolution_us(pl, k) + end_us(pl, t);

@@ -5,6 +5,7 @@
  * readers of each anchor are counted here, because an anchor with a single reader can end in that reader's expression.
  */
 #include "policy/planner/schedule/group.h"
+#include "policy/planner/schedule/schedule.h"
 
 #include <string.h>
 
@@ -294,6 +295,85 @@ static int store_ends(struct pl *pl, struct val **list, int n)
 	return found;
 }
 
+/* ---- Products that are turned ------------------------------------------------------------------------------------ */
+
+/* at[from..to-1] as one index. */
+static const struct ix *joined(
+	struct pl *pl, const struct ix *const *at, const struct ix *const *size, int from, int to)
+{
+	const struct ix *lin = ix_const(pl, 0);
+
+	for (int d = from; d < to; d++)
+		lin = ix_add(pl, ix_mul(pl, lin, size[d]), at[d]);
+	return lin;
+}
+
+/* How a product is read: by how many rows of an item (as anchor_ops.turn has them), all of them by columns. */
+struct turning {
+	const struct ix *items, *rows;
+	int known, straight;
+};
+
+/* Does v, at own[], read element idx[] of the product with its columns ahead of its rows (channels ahead of pixels)? */
+static int reads_turned(struct pl *pl, const struct anchor *s, const struct val *v, const struct ix *const *own,
+	const struct ix *const *idx, struct turning *t)
+{
+	const struct val *o = s->out;
+	const struct ix *lead, *trail;
+	int nb = o->rank - 2, p = 0;
+
+	while (p < v->rank && !ix_same(idx[nb + 1], own[p]))
+		p++;
+	if (p >= v->rank - 1 || v->last || !v->root || !v->root->contiguous || ix_is(o->size[nb], 1) ||
+		ix_num(v->size[p]) != ix_num(o->size[nb + 1]))
+		return 0;
+	t->items = NULL;
+	t->rows = pl_sizes(pl, v, p + 1, v->rank);
+	trail = joined(pl, own, v->size, p + 1, v->rank);
+	lead = joined(pl, own, v->size, 0, p);
+	if (nb)
+		return ix_same(joined(pl, idx, o->size, 0, nb), lead) && ix_same(idx[nb], trail);
+	if (ix_num(o->size[0]) != ix_num(t->rows))
+		t->items = pl_sizes(pl, v, 0, p);
+	return ix_same(idx[0], ix_add(pl, ix_mul(pl, lead, t->rows), trail));
+}
+
+/* cuda: what is stored reads a product turned around only (what a mixer's second product adds to, a residual of
+ * channels ahead of pixels): then the transposed product is computed, so that it ends in its reader, or is read along
+ * memory. */
+static void turn_products(struct pl *pl, struct val *const *list, int n)
+{
+	struct turning *turning = pl_alloc(pl, (size_t)(pl->n_anchor + 1) * sizeof(*turning));
+	int n_var = pl->n_var;
+
+	for (int i = 0; i < n; i++) {
+		const struct ix *own[PL_MAX_RANK];
+		struct walk w;
+
+		if (list[i]->kind == V_ANCHOR)
+			turning[list[i]->anchor->id].straight = 1;
+		pl_walk_init(&w, pl, list[i]);
+		pl_own_vars(pl, list[i], own);
+		pl_walk(&w, list[i], own);
+		for (struct leaf *l = w.first; l; l = l->next) {
+			struct turning now = { 0 }, *t;
+
+			if (l->kind != LEAF_ANCHOR || !pl_anchor_ops[l->val->anchor->kind]->turn)
+				continue;
+			t = &turning[l->val->anchor->id];
+			t->straight |= !reads_turned(pl, l->val->anchor, list[i], own, l->idx, &now) ||
+				(t->known && (!t->items != !now.items || !ix_same(t->rows, now.rows)));
+			t->items = now.items;
+			t->rows = now.rows;
+			t->known = 1;
+		}
+	}
+	for (int a = 0; a < pl->n_anchor; a++)
+		if (turning[a].known && !turning[a].straight && !pl->anchor[a]->out->root)
+			pl_anchor_ops[pl->anchor[a]->kind]->turn(pl, pl->anchor[a], turning[a].items, turning[a].rows);
+	pl->n_var = n_var;
+}
+
 void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 {
 	static const int max = PL_MAX_ROOTS;
@@ -340,6 +420,8 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 	count_consumers(pl, list, n);
 	if (pl->target == WW_TARGET_CUDA)
 		n += store_ends(pl, list, n);
+	if (pl->target == WW_TARGET_CUDA && !pl_all_plain(pl))
+		turn_products(pl, list, n);
 	count_consumers(pl, list, n);
 	pl->stored = list;
 	pl->n_stored = n;

@@ -161,7 +161,13 @@ const char *pl_cuda_loads(
 {
 	const char *s = "";
 
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
+		if (v[i].step) {
+			s = pl_fmt(pl,
+				"%s#pragma unroll\nfor (int l = 0; l < N; l++)\n\t%s[l] = ww::to_float(%s[%s + l * (%s)]);\n", s,
+				v[i].name, v[i].buf->name, at_start(pl, v[i].base, lane, start), ix_text(pl, v[i].step));
+			continue;
+		}
 		s = pl_fmt(pl, "%s%s%s(%s + %s, %s%s%s);\n", s,
 			v[i].cond ? pl_fmt(pl, "if (%s)\n\t", pl_cond_text(pl, from_start(pl, v[i].cond, lane, start))) : "",
 			v[i].apart                   ? pl_fmt(pl, "pl_load_apart<%d>", v[i].apart)
@@ -169,6 +175,7 @@ const char *pl_cuda_loads(
 										 : "ww::load",
 			v[i].buf->name, at_start(pl, v[i].base, lane, start),
 			v[i].apart ? pl_fmt(pl, "%s, ", ix_text(pl, v[i].which)) : "", v[i].name, sub);
+	}
 	return s;
 }
 

@@ -174,8 +174,15 @@ struct ww_gemm3 {
 	int group;              /* tile rows (of a cluster) a group; default 8 */
 };
 
+/* Defines KERNEL_ONE: the operands of one batch item that are the same for all items of the other one. */
+static void ww_tunable_one(struct ww_plan *p, const char *kernel, long long a, long long b, long long batch)
+{
+	ww_tunable(p, kernel, "ONE", batch == 1 ? 0 : (a == 1) + 2 * (b == 1));
+}
+
 /* Leading arguments: tensor maps ta, tb; const unsigned *sa, *sb; int m, n, kb, batch.  Where b has one batch item and
- * a has several, all rows of a are one matrix: the epilogue sees b = 0 and row = item * rows + row. */
+ * a has several, all rows of a are one matrix: the epilogue sees b = 0 and row = item * rows + row.  Where a has one,
+ * it is multiplied by each item of b. */
 static void ww_recipe_gemm3(struct ww_plan *p, const struct ww_gemm3 *g)
 {
 	int bn = g->bn ? g->bn : 128, cluster = g->cluster ? g->cluster : 1, group = g->group ? g->group : 8;
@@ -186,7 +193,9 @@ static void ww_recipe_gemm3(struct ww_plan *p, const struct ww_gemm3 *g)
 		m *= batch;
 		batch = 1;
 	}
-	if (g->a.kp != g->b.kp || g->a.k != g->b.k || batch != g->b.batch || m > 0x7fffffff - 512) {
+	if (g->a.batch == 1)
+		batch = g->b.batch;
+	if (g->a.kp != g->b.kp || g->a.k != g->b.k || (batch != g->b.batch && g->b.batch != 1) || m > 0x7fffffff - 512) {
 		ww_fail(p, "gemm3: the operands do not fit together");
 		return;
 	}
@@ -204,11 +213,13 @@ static void ww_recipe_gemm3(struct ww_plan *p, const struct ww_gemm3 *g)
 	ww_tunable(p, g->kernel, "CLUSTER", cluster);
 	ww_tunable(p, g->kernel, "GROUP", group);
 	ww_tunable(p, g->kernel, "PAIRS", pairs);
+	ww_tunable_one(p, g->kernel, g->a.batch, g->b.batch, batch);
 	ww_launch_pipeline(p, g->kernel, ww_cdiv(m, 128 * cluster) * ww_cdiv(g->b.rows, bn) * batch, bn, stages, cluster,
 		pairs, ww_odd_end(g->b.rows, pairs));
-	ww_arg_kmajor(p, g->a.buf, 0, WW_F16, 2 * g->a.kp, m, batch, 4 * g->a.kp, 4 * g->a.kp * m, 128);
 	ww_arg_kmajor(
-		p, g->b.buf, 0, WW_F16, 2 * g->b.kp, g->b.rows, batch, 4 * g->b.kp, 4 * g->b.kp * g->b.rows, bn / cluster);
+		p, g->a.buf, 0, WW_F16, 2 * g->a.kp, m, g->a.batch == 1 ? 1 : batch, 4 * g->a.kp, 4 * g->a.kp * m, 128);
+	ww_arg_kmajor(
+		p, g->b.buf, 0, WW_F16, 2 * g->b.kp, g->b.rows, g->b.batch, 4 * g->b.kp, 4 * g->b.kp * g->b.rows, bn / cluster);
 	ww_arg_buf(p, g->a.amax, 0);
 	ww_arg_buf(p, g->b.amax, 0);
 	ww_arg_i32(p, (int)m);
@@ -226,15 +237,15 @@ struct ww_gemm16 {
 	int pairs;                  /* 1, or 2 where bn is 64 or 128; default 1 */
 };
 
-/* Leading arguments: tensor maps ta, tb; int m, n, kb, batch. */
+/* Leading arguments: tensor maps ta, tb; int m, n, kb, batch.  An operand of one batch item is that of all items. */
 static void ww_recipe_gemm16(struct ww_plan *p, const struct ww_gemm16 *g)
 {
 	int bn = g->bn ? g->bn : 256, cluster = g->cluster ? g->cluster : 2, group = g->group ? g->group : 8;
 	int pairs = g->pairs ? g->pairs : 1;
 	int stages = g->stages ? g->stages : bn == 256 ? 4 : bn == 192 ? 5 : (bn == 128 ? 7 : 9) - pairs;
-	long long batch = g->a.batch ? g->a.batch : 1;
+	const long long of_a = g->a.batch ? g->a.batch : 1, of_b = g->b.batch ? g->b.batch : 1, batch = ww_max(of_a, of_b);
 
-	if (g->a.k != g->b.k || batch != (g->b.batch ? g->b.batch : 1) || g->a.k_stride != 1 || g->b.k_stride != 1 ||
+	if (g->a.k != g->b.k || (of_a != of_b && of_a != 1 && of_b != 1) || g->a.k_stride != 1 || g->b.k_stride != 1 ||
 		g->a.row_stride % 8 || g->b.row_stride % 8 || g->a.batch_stride % 8 || g->b.batch_stride % 8 ||
 		g->a.offset_bytes % 16 || g->b.offset_bytes % 16) {
 		ww_fail(p, "gemm16: needs equal k and batch, k_stride 1, and strides that are multiples of 8");
@@ -253,11 +264,12 @@ static void ww_recipe_gemm16(struct ww_plan *p, const struct ww_gemm16 *g)
 	ww_tunable(p, g->kernel, "CLUSTER", cluster);
 	ww_tunable(p, g->kernel, "GROUP", group);
 	ww_tunable(p, g->kernel, "PAIRS", pairs);
+	ww_tunable_one(p, g->kernel, of_a, of_b, batch);
 	ww_launch_pipeline(p, g->kernel, ww_cdiv(g->a.rows, 128 * cluster) * ww_cdiv(g->b.rows, bn) * batch, bn, stages,
 		cluster, pairs, ww_odd_end(g->b.rows, pairs));
-	ww_arg_kmajor(p, g->a.buf, g->a.offset_bytes, g->dtype, g->a.k, g->a.rows, batch, 2 * g->a.row_stride,
+	ww_arg_kmajor(p, g->a.buf, g->a.offset_bytes, g->dtype, g->a.k, g->a.rows, of_a, 2 * g->a.row_stride,
 		2 * g->a.batch_stride, 128);
-	ww_arg_kmajor(p, g->b.buf, g->b.offset_bytes, g->dtype, g->b.k, g->b.rows, batch, 2 * g->b.row_stride,
+	ww_arg_kmajor(p, g->b.buf, g->b.offset_bytes, g->dtype, g->b.k, g->b.rows, of_b, 2 * g->b.row_stride,
 		2 * g->b.batch_stride, bn / cluster);
 	ww_arg_i32(p, (int)g->a.rows);
 	ww_arg_i32(p, (int)g->b.rows);
