@@ -329,6 +329,34 @@ static void test_half_vectors(void **state)
 	}
 }
 
+/* Vectors of integers, whole and in part, from memory of exactly that size, and back. */
+#define CHECK_INTEGERS(T, ctype) \
+	for (int n = 1; n <= WW_VL; n++) { \
+		ctype *in = malloc((size_t)n * sizeof(*in)), *out = malloc((size_t)n * sizeof(*out)); \
+		assert_true(in && out); \
+		for (int i = 0; i < n; i++) \
+			in[i] = (ctype)(test_rand() * 33000); \
+		const ww_vf v = ww_vf_load_##T(in, n); \
+		ww_vf_store_##T(out, v + ww_vf_copysign(ww_vf_set(0.25f), v), n); \
+		for (int i = 0; i < WW_VL; i++) \
+			assert_true(v[i] == (i < n ? (float)in[i] : 0.0f)); \
+		assert_memory_equal(in, out, (size_t)n * sizeof(*in)); \
+		free(in); \
+		free(out); \
+	}
+
+static void test_integer_vectors(void **state)
+{
+	(void)state;
+	for (int again = 0; again < 20; again++) {
+		CHECK_INTEGERS(i64, int64_t)
+		CHECK_INTEGERS(i32, int32_t)
+		CHECK_INTEGERS(i16, int16_t)
+		CHECK_INTEGERS(i8, int8_t)
+		CHECK_INTEGERS(u8, uint8_t)
+	}
+}
+
 /* Strided loads, from memory of exactly that size: distances that are constants and one that is not, whole and in part.
  */
 #define CHECK_GATHER(stride) \
@@ -445,7 +473,7 @@ static void test_lookups(void **state)
 	free(x);
 }
 
-#if defined(WW_AVX512)
+#if defined(WW_AVX512) || defined(WW_AVX2)
 /* Nanoseconds of the fastest of some runs of 256 loads. */
 static double time_of_loads(const float *p, ww_vm m)
 {
@@ -491,8 +519,10 @@ static void test_load_where(void **state)
 			for (int i = 0; i < WW_VL; i++)
 				assert_true(v[i] == (on[i] ? x[i - first] : 0.0f));
 		}
-#if defined(WW_AVX512)
-	assert_true(time_of_loads(x - 8, 0xff00) < 20 * time_of_loads(x + 40, 0xff00));
+#if defined(WW_AVX512) || defined(WW_AVX2)
+	const ww_vm upper = ww_vm_not(ww_vm_first(WW_VL / 2));
+
+	assert_true(time_of_loads(x - WW_VL / 2, upper) < 20 * time_of_loads(x + 40, upper));
 #endif
 	assert_int_equal(munmap(map, 3 * page), 0);
 }
@@ -528,8 +558,9 @@ int main(void)
 		cmocka_unit_test(test_gamma), cmocka_unit_test(test_trigonometry), cmocka_unit_test(test_activations),
 		cmocka_unit_test(test_edges), cmocka_unit_test(test_edges_as_libm), cmocka_unit_test(test_two_arguments),
 		cmocka_unit_test(test_pow), cmocka_unit_test(test_half_precision), cmocka_unit_test(test_half_vectors),
-		cmocka_unit_test(test_gather), cmocka_unit_test(test_window), cmocka_unit_test(test_load_at),
-		cmocka_unit_test(test_lookups), cmocka_unit_test(test_load_where), cmocka_unit_test(test_planner_scalars) };
+		cmocka_unit_test(test_integer_vectors), cmocka_unit_test(test_gather), cmocka_unit_test(test_window),
+		cmocka_unit_test(test_load_at), cmocka_unit_test(test_lookups), cmocka_unit_test(test_load_where),
+		cmocka_unit_test(test_planner_scalars) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,6 +75,12 @@ WW_FN void ww_halve(enum ww_op op, ww_vf *t, int w)
 	for (int i = 0; i < w; i++)
 		t[i] = ww_op_step(op, ww_groups(t[i], t[i + w], w, 0), ww_groups(t[i], t[i + w], w, 1));
 }
+#else
+/* The same by shuffles of two vectors. */
+#define WW_ACROSS_ROUND(op, t, w, LO, HI) \
+	WW_UNROLL(4) \
+	for (int i_ = 0; i_ < (w); i_++) \
+		t[i_] = ww_op_step(op, LO(t[i_], t[i_ + (w)]), HI(t[i_], t[i_ + (w)]));
 #endif
 /* Lane i: all lanes of v[i], of WW_VL vectors. */
 WW_FN ww_vf ww_vf_across(enum ww_op op, const ww_vf *v)
@@ -91,11 +97,17 @@ WW_FN ww_vf ww_vf_across(enum ww_op op, const ww_vf *v)
 	ww_halve(op, t, 1);
 	return t[0];
 #else
-	ww_vf t;
+	ww_vf t[WW_VL];
 
+	WW_UNROLL(8)
 	for (int i = 0; i < WW_VL; i++)
-		t[i] = (float)ww_op_lanes(op, v[i]);
-	return t;
+		t[i] = v[i];
+#if WW_VL == 8
+	WW_ACROSS_ROUND(op, t, 4, WW_SHUF_LO4, WW_SHUF_HI4)
+#endif
+	WW_ACROSS_ROUND(op, t, 2, WW_SHUF_LO2, WW_SHUF_HI2)
+	WW_ACROSS_ROUND(op, t, 1, WW_SHUF_LO1, WW_SHUF_HI1)
+	return t[0];
 #endif
 }
 

@@ -23,13 +23,11 @@ WW_FN ww_vf ww_prefix_most(enum ww_op op, ww_vf v)
 	v = ww_op_step(op, (ww_vf)_mm512_alignr_epi32((__m512i)v, none, 12), v);
 	v = ww_op_step(op, (ww_vf)_mm512_alignr_epi32((__m512i)v, none, 8), v);
 #else
-	for (int w = 1; w < WW_VL; w *= 2) {
-		ww_vf s = v;
-
-		for (int i = w; i < WW_VL; i++)
-			s[i] = v[i - w];
-		v = ww_op_step(op, s, v);
-	}
+	v = ww_op_step(op, WW_LANES_UP1(v, v), v);
+	v = ww_op_step(op, WW_LANES_UP2(v, v), v);
+#if WW_VL == 8
+	v = ww_op_step(op, WW_LANES_UP4(v, v), v);
+#endif
 #endif
 	return v;
 }

@@ -112,6 +112,11 @@ WW_FN ww_vm ww_vm_and(ww_vm a, ww_vm b) { return a & b; }
 WW_FN ww_vm ww_vm_or(ww_vm a, ww_vm b) { return a | b; }
 WW_FN ww_vm ww_vm_not(ww_vm a) { return ~a; }
 WW_FN ww_vm ww_vm_xor(ww_vm a, ww_vm b) { return a ^ b; }
+#if defined(WW_AVX2)
+/* A bit per lane. */
+WW_FN int ww_vm_to_bits(ww_vm a) { return _mm256_movemask_ps((__m256)a); }
+WW_FN int ww_vm_any(ww_vm a) { return ww_vm_to_bits(a) != 0; }
+#else
 WW_FN int ww_vm_any(ww_vm a)
 {
 	int any = 0;
@@ -120,6 +125,7 @@ WW_FN int ww_vm_any(ww_vm a)
 		any |= a[i];
 	return any != 0;
 }
+#endif
 WW_FN ww_vf ww_vf_sel(ww_vm m, ww_vf a, ww_vf b)
 {
 #if defined(WW_AVX2)
@@ -163,6 +169,16 @@ WW_FN ww_vf ww_vf_load(const float *p, int n)
 #endif
 }
 
+/* v, as a value that is in a register.  For AVX2 gcc makes the load of a vector that several multiply-adds share an
+ * operand of each of them; products are then bound by loads. */
+WW_FN ww_vf ww_vf_held(ww_vf v)
+{
+#if defined(WW_AVX2)
+	__asm__("" : "+x"(v));
+#endif
+	return v;
+}
+
 /* Prefetch `lines` lines from p + 2 KiB on, also across page ends, where the hardware's prefetcher stops: for data that
  * is read once, in order, from DRAM. */
 WW_FN void ww_prefetch_ahead(const void *p, long long lines)
@@ -190,7 +206,20 @@ WW_FN void ww_vf_store(float *p, ww_vf v, int n)
 	}
 	_mm512_mask_storeu_ps(p, ww_vm_first(n), (__m512)v);
 #elif defined(WW_AVX2)
-	_mm256_maskstore_ps(p, (__m256i)ww_vm_first(n), (__m256)v);
+	__m128 part = _mm256_castps256_ps128((__m256)v); /* a masked store takes longer: it is microcode on AMD */
+
+	if (n & 4) {
+		_mm_storeu_ps(p, part);
+		part = _mm256_extractf128_ps((__m256)v, 1);
+		p += 4;
+	}
+	if (n & 2) {
+		_mm_storel_pi((__m64 *)(void *)p, part);
+		part = _mm_movehl_ps(part, part);
+		p += 2;
+	}
+	if (n & 1)
+		_mm_store_ss(p, part);
 #else
 	for (int i = 0; i < n; i++)
 		p[i] = v[i];
@@ -228,6 +257,13 @@ WW_FN ww_vf ww_vf_gather_any(const float *p, long long stride, int n)
 	if (n < WW_VL && stride >= -(1 << 26) && stride <= 1 << 26)
 		return (ww_vf)_mm512_mask_i32gather_ps(
 			_mm512_setzero_ps(), ww_vm_first(n), (__m512i)(ww_vi_iota() * ww_vi_set((int32_t)stride)), p, 4);
+#elif defined(WW_AVX2)
+	if (n >= WW_VL)
+		return (ww_vf){ p[0], p[stride], p[2 * stride], p[3 * stride], p[4 * stride], p[5 * stride], p[6 * stride],
+			p[7 * stride] };
+	if (stride >= -(1 << 27) && stride <= 1 << 27)
+		return (ww_vf)_mm256_mask_i32gather_ps(
+			_mm256_setzero_ps(), p, (__m256i)(ww_vi_iota() * ww_vi_set((int32_t)stride)), (__m256)ww_vm_first(n), 4);
 #endif
 	float v[WW_VL] __attribute__((aligned(64))) = { 0 };
 
@@ -236,25 +272,36 @@ WW_FN ww_vf ww_vf_gather_any(const float *p, long long stride, int n)
 	return *(const ww_vfu *)v;
 }
 
+/* The largest distance of floats that are picked from whole vectors. */
+#define WW_MOST_PICKED (WW_VL == 16 ? 8 : 4)
+#if defined(WW_AVX512) || defined(WW_AVX2)
+/* v, whose lanes from `from` on are those of `a` that `pick` says. */
+WW_FN ww_vf ww_vf_pick_from(ww_vf v, int from, ww_vi pick, ww_vf a)
+{
 #if defined(WW_AVX512)
+	return (ww_vf)_mm512_mask_permutexvar_ps((__m512)v, (ww_vm)(0xffffu << from), (__m512i)pick, (__m512)a);
+#else
+	const ww_vf b = (ww_vf)_mm256_permutevar8x32_ps((__m256)a, (__m256i)pick);
+
+	return from ? ww_vf_sel(ww_vm_first(from), v, b) : b;
+#endif
+}
 /* A part of a strided load (stride constant, at most 8; n lanes count): the lanes from `from` on whose float lies in
  * the vector at p + at.  Nothing behind the last float is read. */
 WW_FN ww_vf ww_vf_gather_part(ww_vf v, const float *p, int stride, int n, int at)
 {
 	const int from = (at + stride - 1) / stride, left = (n - 1) * stride + 1 - at;
-	const __m512i pick = (__m512i)(ww_vi_iota() * ww_vi_set(stride) - ww_vi_set(at));
-	const ww_vm to = (ww_vm)(0xffffu << from);
 
 	if (left <= 0)
 		return v;
-	return (ww_vf)_mm512_mask_permutexvar_ps(
-		(__m512)v, to, pick, (__m512)ww_vf_load(p + at, (int)ww_min_ll(left, WW_VL)));
+	return ww_vf_pick_from(
+		v, from, ww_vi_iota() * ww_vi_set(stride) - ww_vi_set(at), ww_vf_load(p + at, (int)ww_min_ll(left, WW_VL)));
 }
 WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n)
 {
 	ww_vf v = ww_vf_zero();
 
-	if (!__builtin_constant_p(stride) || stride < 2 || stride > 8)
+	if (!__builtin_constant_p(stride) || stride < 2 || stride > WW_MOST_PICKED)
 		return stride == 1 ? ww_vf_load(p, n) : ww_vf_gather_any(p, stride, n);
 	WW_UNROLL(8)
 	for (int at = 0; at < 8 * WW_VL; at += WW_VL)
@@ -271,20 +318,25 @@ WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n) { return ww_vf
  * their loads. */
 WW_FN ww_vf ww_vf_window(const float *p, long long stride, long long at, long long width, int n)
 {
-#if defined(WW_AVX512)
+#if defined(WW_AVX512) || defined(WW_AVX2)
 	const long long all = (n - 1) * stride + width;
 	ww_vf v = ww_vf_zero();
 
-	if (!__builtin_constant_p(stride) || !__builtin_constant_p(width) || stride < 2 || stride > 8 || width > 8)
+	if (!__builtin_constant_p(stride) || !__builtin_constant_p(width) || stride < 2 || stride > WW_MOST_PICKED ||
+		width > 8)
 		return ww_vf_gather(p + at, stride, n);
 	WW_UNROLL(9)
 	for (long long j = 0; j < 9 * WW_VL; j += WW_VL) {
 		const long long from = j > at ? (j - at + stride - 1) / stride : 0;
-		const __m512i pick = (__m512i)(ww_vi_iota() * ww_vi_set((int)stride) + ww_vi_set((int)(at - j)));
+		const ww_vi pick = ww_vi_iota() * ww_vi_set((int)stride) + ww_vi_set((int)(at - j));
 
 		if (j <= (WW_VL - 1) * stride + width - 1 && j < all)
-			v = (ww_vf)_mm512_mask_permutexvar_ps(
-				(__m512)v, (ww_vm)(0xffffu << from), pick, (__m512)ww_vf_load(p + j, (int)ww_min_ll(all - j, WW_VL)));
+#if defined(WW_AVX512)
+			v = (ww_vf)_mm512_mask_permutexvar_ps((__m512)v, (ww_vm)(0xffffu << from), (__m512i)pick,
+				(__m512)ww_vf_load(p + j, (int)ww_min_ll(all - j, WW_VL)));
+#else
+			v = ww_vf_pick_from(v, (int)from, pick, ww_vf_load(p + j, (int)ww_min_ll(all - j, WW_VL)));
+#endif
 	}
 	return n < WW_VL ? ww_vf_sel(ww_vm_first(n), v, ww_vf_zero()) : v;
 #else
@@ -303,6 +355,11 @@ WW_FN ww_vf ww_vf_gather_ahead(const float *p, long long stride, int n)
 /* p[0], p[stride], ... for the lanes of m, other lanes 0: nothing else is read. */
 WW_FN ww_vf ww_vf_gather_some(const float *p, long long stride, ww_vm m)
 {
+#if defined(WW_AVX2)
+	if (stride >= -(1 << 27) && stride <= 1 << 27)
+		return (ww_vf)_mm256_mask_i32gather_ps(
+			_mm256_setzero_ps(), p, (__m256i)(ww_vi_iota() * ww_vi_set((int32_t)stride)), (__m256)m, 4);
+#endif
 	ww_vf v = ww_vf_zero();
 
 	for (int i = 0; i < WW_VL; i++)
@@ -324,7 +381,17 @@ WW_FN ww_vf ww_vf_load_where(const float *p, ww_vm m)
 	return (ww_vf)_mm512_maskz_permutexvar_ps(
 		m, (__m512i)(ww_vi_iota() - ww_vi_set(first)), _mm512_maskz_loadu_ps((ww_vm)(m >> first), p + first));
 #elif defined(WW_AVX2)
-	return (ww_vf)_mm256_maskload_ps(p, (__m256i)m);
+	const int bits = ww_vm_to_bits(m);
+
+	if (bits & 1)
+		return (ww_vf)_mm256_maskload_ps(p, (__m256i)m);
+	if (!bits)
+		return ww_vf_zero();
+	const ww_vi first = ww_vi_set(__builtin_ctz((unsigned)bits)), to = ww_vi_iota() + first;
+	const ww_vi part = (ww_vi)_mm256_permutevar8x32_epi32((__m256i)m, (__m256i)to) & (to < ww_vi_set(WW_VL));
+	const ww_vi v = (ww_vi)_mm256_maskload_ps(p + first[0], (__m256i)part);
+
+	return (ww_vf)(m & (ww_vi)_mm256_permutevar8x32_epi32((__m256i)v, (__m256i)(ww_vi_iota() - first)));
 #else
 	return ww_vf_gather_some(p, 1, m);
 #endif
@@ -338,6 +405,9 @@ WW_FN ww_vf ww_vf_gather_where(const float *p, long long stride, ww_vm m, int n)
 	if (stride >= -(1 << 26) && stride <= 1 << 26)
 		return (ww_vf)_mm512_mask_i32gather_ps(
 			_mm512_setzero_ps(), m, (__m512i)(ww_vi_iota() * ww_vi_set((int32_t)stride)), p, 4);
+#elif defined(WW_AVX2)
+	if (ww_vm_to_bits(m) == (1 << n) - 1)
+		return ww_vf_gather(p, stride, n);
 #endif
 	(void)n;
 	return ww_vf_gather_some(p, stride, m);
@@ -359,6 +429,8 @@ WW_FN ww_vi ww_vi_mod(ww_vi a, int32_t b) { return a - ww_vi_div(a, b) * ww_vi_s
 #if defined(WW_AVX512)
 /* Are the indices contiguous, as in the middle of a padded row?  A load then costs a tenth of a gather. */
 WW_FN int ww_vi_is_run(ww_vi at) { return ww_vi_eq(at, ww_vi_set(at[0]) + ww_vi_iota()) == 0xffff; }
+#elif defined(WW_AVX2)
+WW_FN int ww_vi_is_run(ww_vi at) { return ww_vm_to_bits(ww_vi_eq(at, ww_vi_set(at[0]) + ww_vi_iota())) == 0xff; }
 #endif
 /* p[at[0]], p[at[1]], ...; other lanes 0. */
 WW_FN ww_vf ww_vf_load_at(const float *p, ww_vi at, int n)
@@ -367,6 +439,10 @@ WW_FN ww_vf ww_vf_load_at(const float *p, ww_vi at, int n)
 	if (ww_vi_is_run(at))
 		return ww_vf_load(p + at[0], n);
 	return (ww_vf)_mm512_mask_i32gather_ps(_mm512_setzero_ps(), ww_vm_first(n), (__m512i)at, p, 4);
+#elif defined(WW_AVX2)
+	if (ww_vi_is_run(at))
+		return ww_vf_load(p + at[0], n);
+	return (ww_vf)_mm256_mask_i32gather_ps(_mm256_setzero_ps(), p, (__m256i)at, (__m256)ww_vm_first(n), 4);
 #else
 	ww_vf v = ww_vf_zero();
 
@@ -394,6 +470,20 @@ WW_FN ww_vf ww_vf_load_among(const float *p, ww_vi at, long long len, int n)
 		return (ww_vf)_mm512_mask_mov_ps(
 			low, ww_vm_first(n) & _mm512_test_epi32_mask((__m512i)at, _mm512_set1_epi32(2 * WW_VL)), high);
 	}
+#elif defined(WW_AVX2)
+	if (len <= 4 * WW_VL) { /* of each vector of the row the lanes that lie in it */
+		ww_vf v = ww_vf_zero();
+
+		WW_UNROLL(4)
+		for (int i = 0; i < 4; i++)
+			if (len > i * WW_VL) {
+				const ww_vf row = ww_vf_load(p + i * WW_VL, (int)ww_min_ll(len - i * WW_VL, WW_VL));
+				const ww_vf picked = (ww_vf)_mm256_permutevar8x32_ps((__m256)row, (__m256i)at);
+
+				v = i ? ww_vf_sel(ww_vi_lt(ww_vi_set(i * WW_VL - 1), at), picked, v) : picked;
+			}
+		return n < WW_VL ? ww_vf_sel(ww_vm_first(n), v, ww_vf_zero()) : v;
+	}
 #endif
 	(void)len;
 	return ww_vf_load_at(p, at, n);
@@ -404,6 +494,9 @@ WW_FN ww_vf ww_vf_turn(ww_vf v, int n)
 {
 #if defined(WW_AVX512)
 	return (ww_vf)_mm512_maskz_permutexvar_ps(ww_vm_first(n), (__m512i)(ww_vi_set(n - 1) - ww_vi_iota()), (__m512)v);
+#elif defined(WW_AVX2)
+	return (
+		ww_vf)(ww_vm_first(n) & (ww_vi)_mm256_permutevar8x32_ps((__m256)v, (__m256i)(ww_vi_set(n - 1) - ww_vi_iota())));
 #else
 	ww_vf out = ww_vf_zero();
 
@@ -413,6 +506,22 @@ WW_FN ww_vf ww_vf_turn(ww_vf v, int n)
 #endif
 }
 
+#if defined(WW_AVX2)
+/* p[0], ... p[3], of which n count; other lanes 0. */
+WW_FN __m256i ww_load_4_i64(const long long *p, int n)
+{
+	if (n >= 4)
+		return _mm256_loadu_si256((const void *)p);
+	return _mm256_maskload_epi64(p, _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3)));
+}
+/* The lower halves of eight 64-bit integers. */
+WW_FN ww_vi ww_vi_halves_i64(__m256i low, __m256i high)
+{
+	const __m256 both = _mm256_shuffle_ps((__m256)low, (__m256)high, 0x88);
+
+	return (ww_vi)_mm256_permute4x64_epi64((__m256i)both, 0xd8);
+}
+#endif
 /* n integers that fit 32 bits, as places do; other lanes 0. */
 WW_FN ww_vi ww_vi_load_i64(const long long *p, int n)
 {
@@ -422,6 +531,8 @@ WW_FN ww_vi ww_vi_load_i64(const long long *p, int n)
 	const __m256i high = _mm512_cvtepi64_epi32(_mm512_maskz_loadu_epi64((__mmask8)(m >> 8), p + 8));
 
 	return (ww_vi)_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+#elif defined(WW_AVX2)
+	return ww_vi_halves_i64(ww_load_4_i64(p, n), ww_load_4_i64(p + 4, n - 4));
 #else
 	ww_vi v = ww_vi_set(0);
 
@@ -441,6 +552,12 @@ WW_FN ww_vm ww_vm_eq_i64(const long long *p, long long x, int n)
 
 	return (ww_vm)(_mm512_mask_cmpeq_epi64_mask(low, _mm512_maskz_loadu_epi64(low, p), all) |
 		_mm512_mask_cmpeq_epi64_mask(high, _mm512_maskz_loadu_epi64(high, p + 8), all) << 8);
+#elif defined(WW_AVX2)
+	const __m256i all = _mm256_set1_epi64x(x);
+
+	return ww_vm_first(n) &
+		ww_vi_halves_i64(
+			_mm256_cmpeq_epi64(ww_load_4_i64(p, n), all), _mm256_cmpeq_epi64(ww_load_4_i64(p + 4, n - 4), all));
 #else
 	ww_vi v = ww_vi_set(0);
 
@@ -549,57 +666,140 @@ WW_FN uint16_t ww_f16_of_f32(float f)
 		} \
 	}
 #if defined(WW_AVX512)
-/* The compiler finds neither the masked moves of 16 bits nor, behind the branches, the conversions. */
-WW_FN __m256i ww_load_16bit(const uint16_t *p, int n)
+/* WW_VL numbers of 16 bits.  The compiler finds neither the masked moves of 16 bits nor, behind the branches, the
+ * conversions. */
+typedef __m256i ww_vh;
+WW_FN ww_vh ww_load_16bit(const uint16_t *p, int n)
 {
 	return n >= WW_VL ? _mm256_loadu_si256((const void *)p) : _mm256_maskz_loadu_epi16(ww_vm_first(n), p);
 }
-WW_FN void ww_store_16bit(uint16_t *p, __m256i h, int n)
+WW_FN void ww_store_16bit(uint16_t *p, ww_vh h, int n)
 {
 	if (n >= WW_VL)
 		_mm256_storeu_si256((void *)p, h);
 	else
 		_mm256_mask_storeu_epi16(p, ww_vm_first(n), h);
 }
-WW_FN ww_vf ww_vf_of_f16(__m256i h) { return (ww_vf)_mm512_cvtph_ps(h); }
-WW_FN ww_vf ww_vf_of_bf16(__m256i h) { return (ww_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16); }
+WW_FN ww_vh ww_load_16bit_where(const uint16_t *p, ww_vm m) { return _mm256_maskz_loadu_epi16(m, p); }
+WW_FN ww_vf ww_vf_of_f16(ww_vh h) { return (ww_vf)_mm512_cvtph_ps(h); }
+WW_FN ww_vh ww_f16_of_vf(ww_vf v) { return _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+/* Lanes as 32 bits, and the lower halves of such. */
+WW_FN ww_vi ww_vi_of_vh(ww_vh h) { return (ww_vi)_mm512_cvtepu16_epi32(h); }
+WW_FN ww_vh ww_vh_of_vi(ww_vi v) { return _mm512_cvtepi32_epi16((__m512i)v); }
+WW_FN ww_vi ww_gather_words(const void *p, ww_vi at, int n)
+{
+	return (ww_vi)_mm512_mask_i32gather_epi32(_mm512_setzero_si512(), ww_vm_first(n), (__m512i)at, p, 4);
+}
+#define WW_HAS_VH 1
+#elif defined(WW_AVX2) && defined(__F16C__)
+typedef __m128i ww_vh;
+/* A part by two words that overlap: nothing behind it is read. */
+WW_FN ww_vh ww_load_16bit(const uint16_t *p, int n)
+{
+	uint64_t low = 0, high = 0;
+	uint32_t a, b;
+
+	if (n >= WW_VL)
+		return _mm_loadu_si128((const void *)p);
+	if (n >= 4) {
+		__builtin_memcpy(&low, p, 8);
+		__builtin_memcpy(&high, p + n - 4, 8);
+		high = n > 4 ? high >> 16 * (8 - n) : 0;
+	} else if (n >= 2) {
+		__builtin_memcpy(&a, p, 4);
+		__builtin_memcpy(&b, p + n - 2, 4);
+		low = a | (uint64_t)(n > 2 ? b >> 16 : 0) << 32;
+	} else if (n == 1) {
+		low = p[0];
+	}
+	return _mm_set_epi64x((long long)high, (long long)low);
+}
+WW_FN void ww_store_16bit(uint16_t *p, ww_vh h, int n)
+{
+	uint64_t part = (uint64_t)_mm_cvtsi128_si64(h);
+
+	if (n >= WW_VL) {
+		_mm_storeu_si128((void *)p, h);
+		return;
+	}
+	if (n & 4) {
+		__builtin_memcpy(p, &part, 8);
+		part = (uint64_t)_mm_extract_epi64(h, 1);
+		p += 4;
+	}
+	if (n & 2) {
+		__builtin_memcpy(p, &part, 4);
+		part >>= 32;
+		p += 2;
+	}
+	if (n & 1)
+		p[0] = (uint16_t)part;
+}
+WW_FN ww_vh ww_load_16bit_where(const uint16_t *p, ww_vm m)
+{
+	uint16_t h[WW_VL] __attribute__((aligned(16))) = { 0 };
+
+	if (ww_vm_to_bits(m) == 0xff)
+		return ww_load_16bit(p, WW_VL);
+	for (int i = 0; i < WW_VL; i++)
+		if (ww_vm_lane(m, i))
+			h[i] = p[i];
+	return _mm_load_si128((const void *)h);
+}
+WW_FN ww_vf ww_vf_of_f16(ww_vh h) { return (ww_vf)_mm256_cvtph_ps(h); }
+WW_FN ww_vh ww_f16_of_vf(ww_vf v) { return _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT); }
+WW_FN ww_vi ww_vi_of_vh(ww_vh h) { return (ww_vi)_mm256_cvtepu16_epi32(h); }
+WW_FN ww_vh ww_vh_of_vi(ww_vi v)
+{
+	const __m256i half = (__m256i)(v & ww_vi_set(0xffff));
+
+	return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(half, half), 0xd8));
+}
+WW_FN ww_vi ww_gather_words(const void *p, ww_vi at, int n)
+{
+	return (ww_vi)_mm256_mask_i32gather_epi32(_mm256_setzero_si256(), p, (__m256i)at, (__m256i)ww_vm_first(n), 4);
+}
+#define WW_HAS_VH 1
+#endif
+#if defined(WW_HAS_VH)
+WW_FN ww_vf ww_vf_of_bf16(ww_vh h) { return (ww_vf)(ww_vi_of_vh(h) << 16); }
 WW_FN ww_vf ww_vf_load_f16(const uint16_t *p, int n) { return ww_vf_of_f16(ww_load_16bit(p, n)); }
 WW_FN ww_vf ww_vf_load_bf16(const uint16_t *p, int n) { return ww_vf_of_bf16(ww_load_16bit(p, n)); }
-WW_FN ww_vf ww_vf_load_f16_where(const uint16_t *p, ww_vm m) { return ww_vf_of_f16(_mm256_maskz_loadu_epi16(m, p)); }
-WW_FN ww_vf ww_vf_load_bf16_where(const uint16_t *p, ww_vm m) { return ww_vf_of_bf16(_mm256_maskz_loadu_epi16(m, p)); }
+WW_FN ww_vf ww_vf_load_f16_where(const uint16_t *p, ww_vm m) { return ww_vf_of_f16(ww_load_16bit_where(p, m)); }
+WW_FN ww_vf ww_vf_load_bf16_where(const uint16_t *p, ww_vm m) { return ww_vf_of_bf16(ww_load_16bit_where(p, m)); }
 /* p[at[0]], ... in the lower halves.  The machine gathers 32 bits: the aligned ones that the element lies in. */
-WW_FN __m512i ww_gather_16bit(const uint16_t *p, ww_vi at, int n)
+WW_FN ww_vi ww_gather_16bit(const uint16_t *p, ww_vi at, int n)
 {
 	const int odd = (int)((uintptr_t)p / 2 % 2);
-	const __m512i i = (__m512i)(at + ww_vi_set(odd));
-	const __m512i words = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), ww_vm_first(n), _mm512_srai_epi32(i, 1),
-		(const void *)((uintptr_t)p - 2 * (uintptr_t)odd), 4);
+	const ww_vi i = at + ww_vi_set(odd);
+	const ww_vi words = ww_gather_words((const void *)((uintptr_t)p - 2 * (uintptr_t)odd), i >> 1, n);
 
-	return _mm512_mask_srli_epi32(words, _mm512_test_epi32_mask(i, _mm512_set1_epi32(1)), words, 16);
+#if defined(WW_AVX512)
+	return (ww_vi)_mm512_mask_srli_epi32(
+		(__m512i)words, _mm512_test_epi32_mask((__m512i)i, _mm512_set1_epi32(1)), (__m512i)words, 16);
+#else
+	return (ww_vi)((ww_vu)words >> (ww_vu)((i & ww_vi_set(1)) << 4));
+#endif
 }
 WW_FN ww_vf ww_vf_load_at_f16(const uint16_t *p, ww_vi at, int n)
 {
 	if (ww_vi_is_run(at))
 		return ww_vf_load_f16(p + at[0], n);
-	return ww_vf_of_f16(_mm512_cvtepi32_epi16(ww_gather_16bit(p, at, n)));
+	return ww_vf_of_f16(ww_vh_of_vi(ww_gather_16bit(p, at, n)));
 }
 WW_FN ww_vf ww_vf_load_at_bf16(const uint16_t *p, ww_vi at, int n)
 {
 	if (ww_vi_is_run(at))
 		return ww_vf_load_bf16(p + at[0], n);
-	return (ww_vf)_mm512_slli_epi32(ww_gather_16bit(p, at, n), 16);
+	return (ww_vf)(ww_gather_16bit(p, at, n) << 16);
 }
-WW_FN void ww_vf_store_f16(uint16_t *p, ww_vf v, int n)
-{
-	ww_store_16bit(p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), n);
-}
+WW_FN void ww_vf_store_f16(uint16_t *p, ww_vf v, int n) { ww_store_16bit(p, ww_f16_of_vf(v), n); }
 /* Rounded to even as ww_bf16_of_f32(); vcvtneps2bf16 would make zeros of denormals. */
 WW_FN void ww_vf_store_bf16(uint16_t *p, ww_vf v, int n)
 {
-	const __m512i u = (__m512i)v, odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-	const __m512i r = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, odd), _mm512_set1_epi32(0x7fff)), 16);
+	const ww_vu u = (ww_vu)v, r = (u + ((u >> 16) & (ww_vu)ww_vi_set(1)) + (ww_vu)ww_vi_set(0x7fff)) >> 16;
 
-	ww_store_16bit(p, _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(ww_vf_isnan(v), r, _mm512_set1_epi32(0x7fc0))), n);
+	ww_store_16bit(p, ww_vh_of_vi((ww_vi)ww_vf_sel(ww_vf_isnan(v), (ww_vf)ww_vi_set(0x7fc0), (ww_vf)r)), n);
 }
 #else
 WW_VF_CONVERT(bf16, uint16_t, ww_f32_of_bf16, ww_bf16_of_f32)
@@ -626,10 +826,76 @@ WW_VF_WHERE(bf16)
 #endif
 WW_VF_CONVERT(f64, double, (float), (double))
 WW_VF_CONVERT(i64, int64_t, (float), (int64_t))
+#if defined(WW_AVX2) && defined(WW_HAS_VH)
+/* For vectors of eight the compiler converts number by number. */
+WW_FN ww_vf ww_vf_load_i32(const int32_t *p, int n)
+{
+	return ww_vf_of_vi(ww_vi_bits(ww_vf_load((const float *)(const void *)p, n)));
+}
+WW_FN void ww_vf_store_i32(int32_t *p, ww_vf v, int n)
+{
+	ww_vf_store((float *)(void *)p, ww_vf_bits(ww_vi_trunc(v)), n);
+}
+WW_FN ww_vf ww_vf_load_i16(const int16_t *p, int n)
+{
+	return ww_vf_of_vi((ww_vi)_mm256_cvtepi16_epi32(ww_load_16bit((const uint16_t *)p, n)));
+}
+WW_FN void ww_vf_store_i16(int16_t *p, ww_vf v, int n)
+{
+	ww_store_16bit((uint16_t *)p, ww_vh_of_vi(ww_vi_trunc(v)), n);
+}
+/* n bytes, by two words that overlap. */
+WW_FN __m128i ww_load_8bit(const void *p, int n)
+{
+	const unsigned char *b = p;
+	uint64_t all = 0;
+	uint32_t low, high;
+	uint16_t a, z;
+
+	if (n >= WW_VL)
+		return _mm_loadl_epi64(p);
+	if (n >= 4) {
+		__builtin_memcpy(&low, b, 4);
+		__builtin_memcpy(&high, b + n - 4, 4);
+		all = low | (n > 4 ? (uint64_t)(high >> 8 * (8 - n)) << 32 : 0);
+	} else if (n >= 2) {
+		__builtin_memcpy(&a, b, 2);
+		__builtin_memcpy(&z, b + n - 2, 2);
+		all = a | (n > 2 ? (uint64_t)(z >> 8) << 16 : 0);
+	} else if (n == 1) {
+		all = b[0];
+	}
+	return _mm_cvtsi64_si128((long long)all);
+}
+WW_FN void ww_store_8bit(void *p, ww_vi v, int n)
+{
+	const __m128i h = ww_vh_of_vi(v & ww_vi_set(0xff));
+	uint64_t all = (uint64_t)_mm_cvtsi128_si64(_mm_packus_epi16(h, h));
+	unsigned char *b = p;
+
+	if (n >= WW_VL) {
+		__builtin_memcpy(b, &all, 8);
+		return;
+	}
+	for (int i = 0; i < n; i++, all >>= 8)
+		b[i] = (unsigned char)all;
+}
+WW_FN ww_vf ww_vf_load_i8(const int8_t *p, int n)
+{
+	return ww_vf_of_vi((ww_vi)_mm256_cvtepi8_epi32(ww_load_8bit(p, n)));
+}
+WW_FN void ww_vf_store_i8(int8_t *p, ww_vf v, int n) { ww_store_8bit(p, ww_vi_trunc(v), n); }
+WW_FN ww_vf ww_vf_load_u8(const uint8_t *p, int n)
+{
+	return ww_vf_of_vi((ww_vi)_mm256_cvtepu8_epi32(ww_load_8bit(p, n)));
+}
+WW_FN void ww_vf_store_u8(uint8_t *p, ww_vf v, int n) { ww_store_8bit(p, ww_vi_trunc(v), n); }
+#else
 WW_VF_CONVERT(i32, int32_t, (float), (int32_t))
 WW_VF_CONVERT(i16, int16_t, (float), (int16_t))
 WW_VF_CONVERT(i8, int8_t, (float), (int8_t))
 WW_VF_CONVERT(u8, uint8_t, (float), (uint8_t))
+#endif
 #undef WW_VF_CONVERT
 
 /* ---- Pairs of bfloat16 ------------------------------------------------------------------------------------------- */
@@ -752,6 +1018,11 @@ WW_FN float ww_vf_sum(ww_vf v)
 {
 #if defined(WW_AVX512)
 	return _mm512_reduce_add_ps((__m512)v);
+#elif defined(WW_AVX2)
+	__m128 s = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+
+	s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+	return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 #else
 	float s[WW_VL];
 
@@ -779,6 +1050,11 @@ WW_FN float ww_vf_hmax(ww_vf v)
 		return __builtin_nanf("");
 #if defined(WW_AVX512)
 	return _mm512_reduce_max_ps((__m512)v);
+#elif defined(WW_AVX2)
+	__m128 m = _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+
+	m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+	return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
 #else
 	float m = v[0];
 
@@ -841,6 +1117,16 @@ WW_FN ww_vd ww_vd_trunc(ww_vd x)
 #endif
 }
 
+/* v, one, two or four lanes up; the lanes below are those of `a`. */
+#if WW_VL == 8
+#define WW_LANES_UP1(a, v) __builtin_shufflevector(a, v, 0, 8, 9, 10, 11, 12, 13, 14)
+#define WW_LANES_UP2(a, v) __builtin_shufflevector(a, v, 0, 1, 8, 9, 10, 11, 12, 13)
+#define WW_LANES_UP4(a, v) __builtin_shufflevector(a, v, 0, 1, 2, 3, 8, 9, 10, 11)
+#elif WW_VL == 4
+#define WW_LANES_UP1(a, v) __builtin_shufflevector(a, v, 0, 4, 5, 6)
+#define WW_LANES_UP2(a, v) __builtin_shufflevector(a, v, 0, 1, 4, 5)
+#endif
+
 /* Inclusive prefix sums within the vector. */
 WW_FN ww_vf ww_vf_prefix_sum(ww_vf v)
 {
@@ -853,13 +1139,11 @@ WW_FN ww_vf ww_vf_prefix_sum(ww_vf v)
 	v += (ww_vf)_mm512_alignr_epi32((__m512i)v, z, 8);
 	return v;
 #else
-	for (int w = 1; w < WW_VL; w *= 2) {
-		ww_vf s = ww_vf_zero();
-
-		for (int i = w; i < WW_VL; i++)
-			s[i] = v[i - w];
-		v += s;
-	}
+	v += WW_LANES_UP1(ww_vf_zero(), v);
+	v += WW_LANES_UP2(ww_vf_zero(), v);
+#if WW_VL == 8
+	v += WW_LANES_UP4(ww_vf_zero(), v);
+#endif
 	return v;
 #endif
 }
@@ -874,13 +1158,11 @@ WW_FN ww_vf ww_vf_prefix_prod(ww_vf v)
 	v *= (ww_vf)_mm512_alignr_epi32((__m512i)v, one, 12);
 	v *= (ww_vf)_mm512_alignr_epi32((__m512i)v, one, 8);
 #else
-	for (int w = 1; w < WW_VL; w *= 2) {
-		ww_vf s = ww_vf_set(1.0f);
-
-		for (int i = w; i < WW_VL; i++)
-			s[i] = v[i - w];
-		v *= s;
-	}
+	v *= WW_LANES_UP1(ww_vf_set(1.0f), v);
+	v *= WW_LANES_UP2(ww_vf_set(1.0f), v);
+#if WW_VL == 8
+	v *= WW_LANES_UP4(ww_vf_set(1.0f), v);
+#endif
 #endif
 	return v;
 }
