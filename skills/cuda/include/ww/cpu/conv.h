@@ -262,8 +262,8 @@ WW_FN void ww_conv_pack(const struct ww_block *b, enum ww_operand type, void *co
 }
 
 /* c[mr][nv * WW_VL] = sum over t of a[t * lda + ...] * slab[off[t] + ...]. */
-WW_FN void ww_conv_micro(int pairs, int mr, int nv, const float *a, long long lda, const float *slab, const int *off,
-	long long taps, float *c, long long ldc)
+WW_FN void ww_conv_micro_here(int pairs, int mr, int nv, const float *a, long long lda, const float *slab,
+	const int *off, long long taps, float *c, long long ldc)
 {
 	ww_vf acc[32], bv[8];
 
@@ -275,7 +275,7 @@ WW_FN void ww_conv_micro(int pairs, int mr, int nv, const float *a, long long ld
 
 		WW_UNROLL(8)
 		for (int v = 0; v < nv; v++)
-			bv[v] = ww_vf_load(x + v * WW_VL, WW_VL);
+			bv[v] = mr > 1 ? ww_vf_held(ww_vf_load(x + v * WW_VL, WW_VL)) : ww_vf_load(x + v * WW_VL, WW_VL);
 		WW_UNROLL(8)
 		for (int i = 0; i < mr; i++) {
 			const ww_vf w = ww_vf_set(a[t * lda + i]);
@@ -291,6 +291,31 @@ WW_FN void ww_conv_micro(int pairs, int mr, int nv, const float *a, long long ld
 		WW_UNROLL(8)
 	for (int v = 0; v < nv; v++)
 		ww_vf_store(c + i * ldc + v * WW_VL, acc[i * nv + v], WW_VL);
+}
+
+#if defined(WW_AVX2)
+/* The same, not inlined, as ww_micro(). */
+#define WW_MICRO_APART(nv) \
+	static __attribute__((noinline, unused)) void ww_conv_micro_##nv( \
+		const float *a, const float *slab, const int *off, long long taps, float *c, long long ldc) \
+	{ \
+		ww_conv_micro_here(0, WW_MR, nv, a, WW_MR, slab, off, taps, c, ldc); \
+	}
+WW_MICRO_APART(1)
+WW_MICRO_APART(2)
+WW_MICRO_APART(3)
+#undef WW_MICRO_APART
+#endif
+WW_FN void ww_conv_micro(int pairs, int mr, int nv, const float *a, long long lda, const float *slab, const int *off,
+	long long taps, float *c, long long ldc)
+{
+#if defined(WW_AVX2)
+	if (!pairs && mr == WW_MR && lda == WW_MR && nv <= 3) {
+		(nv == 1 ? ww_conv_micro_1 : nv == 2 ? ww_conv_micro_2 : ww_conv_micro_3)(a, slab, off, taps, c, ldc);
+		return;
+	}
+#endif
+	ww_conv_micro_here(pairs, mr, nv, a, lda, slab, off, taps, c, ldc);
 }
 
 /* One row of the slab: dst[j] = src[j * step] for j in [from, to), else 0.  Whole vectors are stored: elements beyond
@@ -520,12 +545,15 @@ enum { WW_CONV_SHORT = 48 /* pixels of such a row */, WW_CONV_BITS = 1024 /* pix
 struct ww_conv_gaps {
 	int known;
 	unsigned char bits[WW_CONV_BITS / 8 + 8];
+#if defined(WW_AVX2)
+	unsigned char order[WW_CONV_BITS / 8 + 8][8]; /* for each eight bits: the places of those that are set */
+#endif
 };
 WW_FN void ww_conv_find_gaps(const struct ww_conv_geo *g, const struct ww_conv_tile *t, struct ww_conv_gaps *gaps)
 {
 	const int plain = !g->transposed && t->cols == g->ow && t->sc > t->cols;
 
-	gaps->known = WW_VL == 16 && plain && t->sc <= WW_CONV_SHORT && t->rows * t->sc <= WW_CONV_BITS;
+	gaps->known = WW_VL >= 8 && plain && t->sc <= WW_CONV_SHORT && t->rows * t->sc <= WW_CONV_BITS;
 	if (!gaps->known)
 		return;
 	for (unsigned i = 0; i < sizeof(gaps->bits); i++)
@@ -538,33 +566,54 @@ WW_FN void ww_conv_find_gaps(const struct ww_conv_geo *g, const struct ww_conv_t
 		word |= ((1ull << t->cols) - 1) << (r * t->sc % 8);
 		__builtin_memcpy(at, &word, sizeof(word));
 	}
+#if defined(WW_AVX2)
+	for (long long i = 0; i * 8 < t->rows * t->sc; i++) {
+		uint64_t order = 0;
+
+		for (int bit = 8; bit-- > 0;)
+			order = gaps->bits[i] >> bit & 1 ? order << 8 | (unsigned)bit : order;
+		__builtin_memcpy(gaps->order[i], &order, sizeof(order));
+	}
+#endif
 }
 
+#if defined(WW_AVX512) || defined(WW_AVX2)
+/* Vector i of a channel's pixels, those that are the output's side by side from lane 0 on; *count: how many. */
+WW_FN ww_vf ww_conv_compress(const struct ww_conv_gaps *gaps, const float *res, long long i, int *count)
+{
 #if defined(WW_AVX512)
+	const __mmask16 m = (__mmask16)(gaps->bits[i / 8] | gaps->bits[i / 8 + 1] << 8);
+
+	*count = __builtin_popcount(m);
+	return (ww_vf)_mm512_maskz_compress_ps(m, (__m512)ww_vf_load(res + i, WW_VL));
+#else
+	const __m256i order = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)gaps->order[i / 8]));
+
+	*count = __builtin_popcount(gaps->bits[i / 8]);
+	return (ww_vf)_mm256_permutevar8x32_ps((__m256)ww_vf_load(res + i, WW_VL), order);
+#endif
+}
 /* Hands the pixels of one channel to the epilogue in whole vectors, without what lies in the gaps. */
 WW_FN void ww_conv_emit_short(const struct ww_conv_gaps *gaps, const float *res, long long npix, long long img,
 	long long k, long long pixel, ww_conv_epi_fn epi, const void *ctx)
 {
-	const __m512i lane = (__m512i)ww_vi_iota();
-	__m512 left = _mm512_setzero_ps(); /* the first `n` pixels of the next vector */
-	int n = 0;
+	ww_vf left = ww_vf_zero(); /* the first `n` pixels of the next vector */
+	int n = 0, count;
 
 	for (long long i = 0; i < npix; i += WW_VL) {
-		const __mmask16 m = (__mmask16)(gaps->bits[i / 8] | gaps->bits[i / 8 + 1] << 8);
-		const __m512 v = _mm512_maskz_compress_ps(m, (__m512)ww_vf_load(res + i, WW_VL));
-		const int all = n + __builtin_popcount(m);
+		const ww_vf v = ww_conv_compress(gaps, res, i, &count);
+		const int all = n + count;
 
-		left = _mm512_mask_permutexvar_ps(
-			left, (__mmask16)(0xffff << n), _mm512_sub_epi32(lane, _mm512_set1_epi32(n)), v);
+		left = ww_vf_pick_from(left, n, ww_vi_iota() - ww_vi_set(n), v);
 		if (all >= WW_VL) {
-			epi(ctx, img, k, pixel, (ww_vf)left, WW_VL);
+			epi(ctx, img, k, pixel, left, WW_VL);
 			pixel += WW_VL;
-			left = _mm512_permutexvar_ps(_mm512_add_epi32(lane, _mm512_set1_epi32(WW_VL - n)), v);
+			left = ww_vf_pick_from(v, 0, ww_vi_iota() + ww_vi_set(WW_VL - n), v);
 		}
 		n = all % WW_VL;
 	}
 	if (n)
-		epi(ctx, img, k, pixel, (ww_vf)left, n);
+		epi(ctx, img, k, pixel, left, n);
 }
 #endif
 
@@ -588,7 +637,7 @@ WW_FN void ww_conv_finish(const struct ww_conv_geo *g, const struct ww_conv_tile
 				epi, ctx);
 			continue;
 		}
-#if defined(WW_AVX512)
+#if defined(WW_AVX512) || defined(WW_AVX2)
 		if (gaps->known) {
 			ww_conv_emit_short(
 				gaps, res + i * npr, (t->rows - 1) * t->sc + t->cols, t->img, chan, base + y0 * g->ow, epi, ctx);

@@ -77,7 +77,7 @@ WW_FN ww_vf ww_operand_run(enum ww_operand type, const void *p, long long at, lo
 }
 
 /* c[mr][nv * WW_VL] (+)= sum over k of ar[i][k] * b[k * ldb + ...]; pairs, mr and nv are constants at every call. */
-WW_FN void ww_micro(int pairs, int mr, int nv, const float *const *ar, const float *b, long long ldb, long long k,
+WW_FN void ww_micro_here(int pairs, int mr, int nv, const float *const *ar, const float *b, long long ldb, long long k,
 	float *c, long long ldc, int add)
 {
 	ww_vf acc[32], bv[4];
@@ -90,7 +90,7 @@ WW_FN void ww_micro(int pairs, int mr, int nv, const float *const *ar, const flo
 	for (long long p = 0; p < k; p++) {
 		WW_UNROLL(8)
 		for (int v = 0; v < nv; v++)
-			bv[v] = ww_vf_load(b + p * ldb + v * WW_VL, WW_VL);
+			bv[v] = ww_vf_held(ww_vf_load(b + p * ldb + v * WW_VL, WW_VL));
 		WW_UNROLL(8)
 		for (int i = 0; i < mr; i++) {
 			const ww_vf a = ww_vf_set(ar[i][p]);
@@ -106,6 +106,32 @@ WW_FN void ww_micro(int pairs, int mr, int nv, const float *const *ar, const flo
 		WW_UNROLL(8)
 	for (int v = 0; v < nv; v++)
 		ww_vf_store(c + i * ldc + v * WW_VL, acc[i * nv + v], WW_VL);
+}
+
+#if defined(WW_AVX2)
+/* The same, not inlined: the sums, a row of B and a value of A take all 16 registers, and whatever a caller holds
+ * beside them would put a sum into memory, which halves the speed. */
+#define WW_MICRO_APART(nv) \
+	static __attribute__((noinline, unused)) void ww_micro_##nv( \
+		const float *const *ar, const float *b, long long ldb, long long k, float *c, long long ldc, int add) \
+	{ \
+		ww_micro_here(0, WW_MR, nv, ar, b, ldb, k, c, ldc, add); \
+	}
+WW_MICRO_APART(1)
+WW_MICRO_APART(2)
+WW_MICRO_APART(3)
+#undef WW_MICRO_APART
+#endif
+WW_FN void ww_micro(int pairs, int mr, int nv, const float *const *ar, const float *b, long long ldb, long long k,
+	float *c, long long ldc, int add)
+{
+#if defined(WW_AVX2)
+	if (!pairs && mr == WW_MR && nv <= 3) {
+		(nv == 1 ? ww_micro_1 : nv == 2 ? ww_micro_2 : ww_micro_3)(ar, b, ldb, k, c, ldc, add);
+		return;
+	}
+#endif
+	ww_micro_here(pairs, mr, nv, ar, b, ldb, k, c, ldc, add);
 }
 
 /* The same for a panel of which `cols` columns count. */
