@@ -99,6 +99,8 @@ torch.relu(x)[:, 4:4]
 F.conv2d(image[:0], self.w[:6, :6, None, None]).softmax(1)
 torch.cumsum(x, -1) @ y[0]
 F.grid_sample(image, torch.stack((x[:2], y[:2]), -1).view(2, 4, 4, 2), "bicubic", "reflection", align_corners=False)
+F.interpolate(F.silu(image) * image, (27, 40), mode="bicubic")
+F.interpolate(F.softplus(image), scale_factor=2, mode="bilinear")
 torch.cat([at_least_second((x * 2).to(d), y.to(d)) for d in (torch.float16, torch.bfloat16)])
 """.split("\n")[1:-1]
 TASK = """import torch

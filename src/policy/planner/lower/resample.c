@@ -154,6 +154,38 @@ static struct val *last_index(struct pl *pl, int64_t in)
 /* A float between 0 and an axis's length as an index. */
 static struct val *to_index(struct pl *pl, struct val *v) { return pl_cast(pl, v, WW_I32); }
 
+enum { STORE_AND_LOAD = 10 /* what storing and loading an element costs, in units of pl_ops */ };
+
+/* Does computing an element again cost more than storing and loading it? */
+static int is_costly(struct pl *pl, struct val *v) { return !v->root && pl_cost(pl, v, pl->place) > STORE_AND_LOAD; }
+
+/* How many results along dimension d, of so many taps each, read an element. */
+static double reads_along(const struct gnode *n, const struct val *a, int d, int taps)
+{
+	double in = (double)ix_num(a->size[d]), out = (double)n->meta[0].size[d];
+
+	return in == out ? 1 : fmax(1, taps * out / in);
+}
+
+/* What is resampled is stored first where it would be computed so often that this takes longer than a store and a load
+ * (the gate of a convolution, 16 times for each result of bicubic resampling).  taps: of a result, along each dimension
+ * from `first` on. */
+static void store_resampled(struct pl *pl, const struct gnode *n, struct val *a, int taps, int first)
+{
+	double times = 1;
+
+	for (int d = first; d < a->rank; d++)
+		times *= reads_along(n, a, d, taps);
+	if (pl->target == WW_TARGET_CUDA) {
+		pl_store_costly(pl, a, times);
+		return;
+	}
+	while (a->kind == V_VIEW && !a->cond && !a->root)
+		a = a->arg[0];
+	if (a->kind == V_OP && !a->root && pl_is_float(a->dt) && (times - 1) * pl_cost(pl, a, pl->place) > STORE_AND_LOAD)
+		pl_store_as_typed(pl, a, "its elements would be computed again for each result of a resampling");
+}
+
 /* One axis of linear interpolation: (1 - w) x[i0] + w x[i1]. */
 static struct val *linear_axis(struct pl *pl, struct val *a, int d, int64_t out, int align, double given)
 {
@@ -194,35 +226,16 @@ static struct val *linear_axis(struct pl *pl, struct val *a, int d, int64_t out,
 	return pl_op2(pl, OP_ADD, g[0], pl_op2(pl, OP_MUL, w, pl_op2(pl, OP_SUB, g[1], g[0])));
 }
 
-/* How many results along dimension d, of so many taps each, read an element. */
-static double reads_along(const struct gnode *n, const struct val *a, int d, int taps)
-{
-	double in = (double)ix_num(a->size[d]), out = (double)n->meta[0].size[d];
-
-	return in == out ? 1 : fmax(1, taps * out / in);
-}
-
 static void upsample_linear(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
 	int align = (int)pl_arg_int(pl, n, 2, "align_corners", 0), first = 2;
-	double times = 1;
 
-	for (int d = first; d < a->rank; d++)
-		times *= reads_along(n, a, d, 2);
-	pl_store_costly(pl, a, times);
+	store_resampled(pl, n, a, 2, first);
 	for (int d = first; d < a->rank; d++)
 		if (ix_num(a->size[d]) != n->meta[0].size[d])
 			a = linear_axis(pl, a, d, n->meta[0].size[d], align, 0);
 	done(n, pl_cast(pl, a, n->meta[0].dt));
-}
-
-/* Does computing an element again cost more than storing and loading it? */
-static int is_costly(struct pl *pl, struct val *v)
-{
-	enum { STORE_AND_LOAD = 10 };
-
-	return !v->root && pl_cost(pl, v, pl->place) > STORE_AND_LOAD;
 }
 
 /* Tensor.unfold: windows along a dimension.  On the cpu an operand whose windows overlap is stored first, so that its
@@ -415,27 +428,30 @@ static struct val *cubic_axis(struct pl *pl, struct val *a, int d, int64_t out, 
 	return sum;
 }
 
-enum { STORED_LINES = 1 << 20 /* results, so many that a launch does not count */ };
+/* Results, so many that a launch does not count. */
+enum { STORED_LINES = 1 << 20, STORED_LINES_CPU = 1 << 13 };
 
-/* cuda: are lines that were resampled along the last dimension stored before they are along the one before it?  Where
+/* Are lines that were resampled along the last dimension stored before they are along the one before it?  cuda: where
  * that has twice as many results or more, each line is one of several results' four: 4 loads, and 2 or fewer of the
- * line's own, in place of 16 (512 x 8 x 16 x 48 times 4: 600 us by count, 160). */
+ * line's own, in place of 16 (512 x 8 x 16 x 48 times 4: 600 us by count, 160).  cpu: the four lines of a result are
+ * read by vectors, its elements within a line are picked or collected one by one: 4 of these for each element of a
+ * line, and 4 vectors, in place of 16. */
 static int stores_lines(const struct pl *pl, const struct val *a, int64_t out)
 {
-	int64_t in = ix_num(a->size[2]);
+	int64_t in = ix_num(a->size[2]), results = pl_numel_now(a) / in * out;
 
-	return pl->target == WW_TARGET_CUDA && a->rank == 4 && out >= 2 * in && pl_numel_now(a) / in * out >= STORED_LINES;
+	if (a->rank != 4)
+		return 0;
+	return pl->target == WW_TARGET_CUDA ? out >= 2 * in && results >= STORED_LINES
+										: out >= in && results >= STORED_LINES_CPU;
 }
 
 static void upsample_bicubic(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
 	int align = (int)pl_arg_int(pl, n, 2, "align_corners", 0);
-	double times = reads_along(n, a, a->rank - 1, 4);
 
-	if (a->rank == 4 && !stores_lines(pl, a, n->meta[0].size[2]))
-		times *= reads_along(n, a, 2, 4);
-	pl_store_costly(pl, a, times);
+	store_resampled(pl, n, a, 4, stores_lines(pl, a, n->meta[0].size[2]) ? a->rank - 1 : 2);
 	for (int d = a->rank - 1; d >= 2; d--) {
 		if (ix_num(a->size[d]) == n->meta[0].size[d])
 			continue;
