@@ -101,6 +101,7 @@ torch.cumsum(x, -1) @ y[0]
 F.grid_sample(image, torch.stack((x[:2], y[:2]), -1).view(2, 4, 4, 2), "bicubic", "reflection", align_corners=False)
 F.interpolate(F.silu(image) * image, (27, 40), mode="bicubic")
 F.interpolate(F.softplus(image), scale_factor=2, mode="bilinear")
+attended(x, y, i)
 torch.cat([at_least_second((x * 2).to(d), y.to(d)) for d in (torch.float16, torch.bfloat16)])
 """.split("\n")[1:-1]
 TASK = """import torch
@@ -183,6 +184,14 @@ def states(image):
 def halves(x, y, image, w):
     conv = F.conv2d(image.bfloat16(), w[:6, :6, None, None].bfloat16(), x[0, :6].bfloat16(), padding=1)
     return torch.cat([conv.float().flatten(), F.linear(x.half(), w.half(), y[0].half()).tanh().flatten()])
+
+
+def attended(x, y, i):
+    q, k, v, seen = x.view(1, 4, 12, 4), y.view(1, 4, 12, 4), (x + y).view(1, 4, 12, 4), (i > 3)[:, :12]
+    k2, v2 = (t.repeat_interleave(2, 1) for t in (k[:, 1:3], v[:, 1:3]))
+    masks = [seen, seen[:1, None, None].expand(1, 4, 1, 12), (x - y)[:, :12].tanh(), torch.ones(12, 12).bool().tril()]
+    both = (k, v), (k2, v2)
+    return torch.cat([F.scaled_dot_product_attention(q, *kv, attn_mask=m) for m in masks for kv in both])
 
 
 def at_least_second(x, y):

@@ -50,16 +50,17 @@ static long long span_of(const struct pl_band *b, const struct ix *keys)
 	return is_banded(b) ? ww_attention_span(b->below, b->above, ix_num(keys)) : 0;
 }
 
-/* Can ww::attention compute it, whose heads are 64 or 128 wide and whose fp32 operands are split by extra launches? */
+/* Can ww::attention compute it, whose heads are 64 or 128 wide and whose fp32 operands are split by extra launches?  On
+ * the cpu: ww_cpu_attention(), which has heads in groups and maps scores. */
 static int fits_tiles(const struct pl *pl, const struct val *q, const struct val *k, const struct val *v, int masked,
 	int causal, int64_t group)
 {
 	int64_t d = ix_num(q->size[q->rank - 1]);
 
-	if (q->rank != 4 || q->dt != WW_F32 || masked || group > 1 || d != ix_num(v->size[3]) ||
+	if (q->rank != 4 || q->dt != WW_F32 || d != ix_num(v->size[3]) ||
 		(causal && ix_num(q->size[2]) != ix_num(k->size[2])))
 		return 0;
-	return pl->target == WW_TARGET_CUDA ? is_wide(d) : d <= 256;
+	return pl->target == WW_TARGET_CUDA ? is_wide(d) && !masked && group == 1 : d <= 256;
 }
 
 static struct ww_attention_size size_of(const struct pl *pl, const struct val *q, const struct val *k,
@@ -192,7 +193,7 @@ static struct val *score(struct pl *pl, int dt)
 {
 	struct val *v = pl_constf(pl, dt, NAN);
 
-	v->given = "v[l]";
+	v->given = "v";
 	return v;
 }
 
@@ -271,11 +272,15 @@ static int pays(const struct pl *pl, const struct val *q, const struct val *k, c
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 	int causal, double scale)
 {
-	int mma = fits_mma(pl, q, k, v, scale);
-	int64_t group = mma ? group_of(pl, k, v) : 1;
+	int mma = fits_mma(pl, q, k, v, scale), cpu = pl->target == WW_TARGET_CPU;
+	int64_t group = (mma || cpu) && same_heads(q, k) && same_heads(q, v) ? group_of(pl, k, v) : 1;
 	int tiles = fits_tiles(pl, q, k, v, mask != NULL, causal, group);
 	struct pl_band band = causal ? causal_band : everything;
-	struct val *becomes = mma && mask ? mapped(pl_without_band(pl, masked(pl, mask, q, k), &band)) : NULL;
+	struct val *becomes = (mma || tiles) && mask ? masked(pl, mask, q, k) : NULL;
+
+	if (becomes && !cpu)
+		becomes = pl_without_band(pl, becomes, &band);
+	becomes = becomes ? mapped(becomes) : NULL;
 
 	if (!tiles && !(mma && pays(pl, q, k, v, becomes != NULL, &band, group)))
 		return by_products(pl, n, q, k, v, mask, causal, scale);
@@ -519,6 +524,8 @@ static void build(struct pl *pl, struct kern *k)
 		l->lane = ix_as_var(key);
 		l->width = pl_widest(s->in[1].size[r - 2], 2);
 		l->load = pl_load_body_of(pl, k, MASK, "col", idx);
+		if (pl->target == WW_TARGET_CPU)
+			l->load = pl_fmt(pl, "const ix_t %s_0 = col;\n%s", l->lane->name, l->load);
 	}
 	l->lane = pl_lane_of(pl, k, r - 1);
 	l->width = l->form != TILES && ix_num(s->out->size[r - 1]) % 2 ? 1 : 2;
@@ -535,13 +542,19 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct anchor *sp = k->anchor;
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const char *strides = "", *bufs = "", *scale = pl_fmt(pl, "%.9g", sp->attn.scale);
+	const char *axes = pl_fmt(pl, "%s%s", pl_axes(pl, k, 0, 2, "z"), pl_axis(pl, k, 2, "row"));
 
 	pl_cpu_context(pl, k, s);
+	if (k->loop->load)
+		pl_cpu_functor(pl, k, s,
+			"ww_vf @_score(const void *ctx, long long z, long long row, long long col, ww_vf v, int n)",
+			pl_fmt(pl, "%s\n\t(void)z;\n\t(void)row;\n\t(void)n;\n", axes), k->loop->load);
 	pl_cpu_functor(pl, k, s, "void @_store(const void *ctx, long long z, long long row, long long i, ww_vf acc, int n)",
-		pl_fmt(pl, "%s%s\tconst ix_t %s_0 = i;\n\n\t(void)z;\n\t(void)row;\n", pl_axes(pl, k, 0, 2, "z"),
-			pl_axis(pl, k, 2, "row"), k->loop->lane->name),
+		pl_fmt(pl, "%s\tconst ix_t %s_0 = i;\n\n\t(void)z;\n\t(void)row;\n", axes, k->loop->lane->name),
 		k->loop->store);
-	pl_cpu_kernel(pl, k, s, "WW_ATTN_ARGS", "ww_cpu_attention(b, arg, ww_attn_plain, @_store, &c)");
+	pl_cpu_kernel(pl, k, s, "WW_ATTN_ARGS",
+		k->loop->load ? "ww_cpu_attention(b, arg, @_score, @_store, &c)"
+					  : "ww_cpu_attention(b, arg, ww_attn_plain, @_store, &c)");
 	for (int i = 0; i < 3; i++) {
 		const struct operand *o = &sp->in[i];
 
@@ -552,9 +565,9 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 	}
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_cpu_attention(p, \"@\", &(struct ww_cpu_attention){\n"
-		"\t\t.batch = %s, .heads = %s, .group = 1, .lq = %s, .lk = %s, .d = %s,\n\t\t%s\n\t\t%s\n"
+		"\t\t.batch = %s, .heads = %s, .group = %d, .lq = %s, .lk = %s, .d = %s,\n\t\t%s\n\t\t%s\n"
 		"\t\t.causal = %d, .scale = %s%sf, .bq = %d, .bk = %d });\n%s",
-		ix_text(pl, sp->out->size[0]), ix_text(pl, sp->out->size[1]), ix_text(pl, sp->out->size[2]),
+		ix_text(pl, sp->out->size[0]), ix_text(pl, sp->out->size[1]), sp->attn.group, ix_text(pl, sp->out->size[2]),
 		ix_text(pl, sp->in[1].size[2]), ix_text(pl, sp->out->size[3]), bufs, strides, is_causal(&sp->attn.band), scale,
 		strpbrk(scale, ".e") ? "" : ".0", kn->cpu_attn.bq, kn->cpu_attn.bk, pl_plan_args(pl, k, "\t"));
 }

@@ -57,7 +57,7 @@ struct val {
 	int n_arg;
 	enum pl_op op;
 	double f;                          /* CONST */
-	const char *given;                 /* CONST: the name of a number that a template passes */
+	const char *given;                 /* CONST: the name of the numbers that a template passes */
 	struct val *softmax_of;            /* it is the softmax of this along the last dimension */
 	int64_t i;                         /* CONST of an integer type */
 	const struct ix *index;            /* INDEX, over place[] */

@@ -1363,7 +1363,7 @@ static struct etext written(struct expr *e, struct val *v, const struct ix *cons
 	int failed = e->need_scalar;
 
 	if (v->given)
-		return t.t = v->given, t;
+		return t.vec = e->vec, t.t = e->vec ? v->given : pl_fmt(e->pl, "%s[l]", v->given), t;
 	if (v->kind == V_CONST)
 		return t.t = pl_literal(e->pl, v->dt, v->f, v->i), t;
 	for (int i = 0; i < e->n_bound; i++)

@@ -12,7 +12,7 @@
  *     void  store(ctx, z, row, i, ww_vf v, int n)     elements i .. i+n-1 of the output row
  * where z = batch * heads + head.  A row that sees no key gives NaN, as torch's does.
  *
- * Scratch in floats: see WW_ATTN_SCRATCH(d, bq, bk), which the recipe uses too (dp is d rounded up to 32). */
+ * Scratch in floats: see WW_ATTN_SCRATCH(d, bq, bk), which the recipe uses too (dp is d rounded up to two vectors). */
 #ifndef WW_CPU_ATTENTION_H
 #define WW_CPU_ATTENTION_H
 
@@ -88,7 +88,8 @@ WW_FN void ww_cpu_attention(
 	const long long heads = WW_ARG(long long, 0), group = WW_ARG(long long, 1), lq = WW_ARG(long long, 2);
 	const long long lk = WW_ARG(long long, 3), d = WW_ARG(long long, 4), z = b->y;
 	const long long qs = WW_ARG(long long, 7), ks = WW_ARG(long long, 10), vs = WW_ARG(long long, 13);
-	const long long bq = WW_ARG(long long, 14), bk = WW_ARG(long long, 15), dp = WW_CDIV(d, 32) * 32;
+	const long long bq = WW_ARG(long long, 14), bk = WW_ARG(long long, 15);
+	const long long dp = WW_CDIV(d, 2 * WW_VL) * 2 * WW_VL;
 	const int causal = WW_ARG(int, 16);
 	const float scale = WW_ARG(float, 17);
 	const float *q = WW_ARG(const float *, 18) + z / heads * WW_ARG(long long, 5) + z % heads * WW_ARG(long long, 6);
