@@ -102,6 +102,8 @@ F.grid_sample(image, torch.stack((x[:2], y[:2]), -1).view(2, 4, 4, 2), "bicubic"
 F.interpolate(F.silu(image) * image, (27, 40), mode="bicubic")
 F.interpolate(F.softplus(image), scale_factor=2, mode="bilinear")
 attended(x, y, i)
+torch.cat([x @ self.w, y, F.softmax(x @ y.t(), 1), x.cumsum(1)], 1)
+torch.cat([F.conv2d(image, self.w[:6, :6, None, None]), image, F.conv2d(image, self.w[:5, :6, None, None]).relu()], 1)
 torch.cat([at_least_second((x * 2).to(d), y.to(d)) for d in (torch.float16, torch.bfloat16)])
 """.split("\n")[1:-1]
 TASK = """import torch

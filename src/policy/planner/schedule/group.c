@@ -984,6 +984,8 @@ void pl_becomes_points(struct pl *pl, struct kern *k, struct val *v)
 	const struct ix *idx[PL_MAX_RANK];
 
 	as_points(pl, k, v, idx);
+	if (pl->target == WW_TARGET_CPU)
+		pl_merge_axes(pl, k);
 }
 
 /* Is v a window, or does it need some, whose reduction belongs where its elements are? */
@@ -1322,8 +1324,7 @@ void pl_group(struct pl *pl)
 	pl_find_roots(pl, roots, n);
 	for (int i = 0; i < pl->n_output; i++)
 		schedule(pl, out[i]);
-	if (pl->target == WW_TARGET_CUDA)
-		pl_store_pieces(pl);
+	pl_store_pieces(pl);
 	pl_join_siblings(pl);
 	set_titles(pl);
 }

@@ -1,4 +1,5 @@
-/* pieces.c - concatenations of what kernels of their own store: a scan, rows, the pass behind a library's product.
+/* pieces.c - concatenations of what kernels of their own store: a scan, rows, the pass behind a library's product, on
+ * the cpu a product or a convolution itself.
  *
  * Such a piece would be written, and read and written again by the pointwise kernel of the concatenation.  Where
  * nothing else reads it, its buffer becomes a part of the concatenation's, and that kernel does the other pieces.  They
@@ -35,7 +36,8 @@ static int reads(struct pl *pl, struct kern *k, const struct buf *b)
 	return count;
 }
 
-/* Does k, whose only result is v, store by its own threads, element by element or by vectors? */
+/* Does k, whose only result is v, store by its own threads, element by element or by vectors?  On the cpu the functors
+ * of these templates do. */
 static int stores_elements(struct pl *pl, const struct kern *k)
 {
 	struct pl_end end;
@@ -47,8 +49,8 @@ static int stores_elements(struct pl *pl, const struct kern *k)
 	switch (k->anchor->kind) {
 	case S_SCAN:
 	case S_ATTN: return 1;
-	case S_GEMM: return !pl_is_bare(k) && !pl_ends_as(pl, k, &end);
-	case S_CONV: return k->out[0] != k->anchor->out;
+	case S_GEMM: return pl->target == WW_TARGET_CPU || (!pl_is_bare(k) && !pl_ends_as(pl, k, &end));
+	case S_CONV: return pl->target == WW_TARGET_CPU || k->out[0] != k->anchor->out;
 	default: return 0;
 	}
 }
