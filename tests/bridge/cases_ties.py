@@ -211,7 +211,8 @@ def outputs_share_runs_and_time():
 
 
 def comparisons_share_what_a_verdict_may_spend():
-    d = Drawn(CODES.replace("4096", "256")).draw(1)  # few rows: where bfloat16 has no instructions, 4,096 take 0.3 s a run
+    # Few rows: where the processor has no instructions for bfloat16, 4,096 take 0.3 s a run.
+    d = Drawn(CODES.replace("4096", "256")).draw(1)
     wrong = d.refs.default[0].clone()
     wrong[7] = 0
     first, then = d.compare(wrong, runs=5, seconds=100), d.compare(wrong, runs=0, seconds=100)

@@ -748,3 +748,14 @@ const struct ix *pl_offset(struct pl *pl, const struct buf *b, const struct ix *
 			off = ix_add(pl, off, ix_mul(pl, idx[d], b->stride[d]));
 	return off;
 }
+
+const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v)
+{
+	struct ix *x = pl_alloc(pl, sizeof(*x) + sizeof(x->m[0]));
+
+	x->n = 1;
+	x->m[0].c = 1;
+	x->m[0].n = 1;
+	x->m[0].atom[0] = v;
+	return x;
+}

@@ -1,0 +1,268 @@
+/* point.c - the loop of a pointwise kernel: one pass, without reductions; vectors run along the last axis. */
+#include "policy/planner/schedule/loop.h"
+
+/* Elements of 16 bytes, at most. */
+int pl_widest_element(const struct kern *k)
+{
+	for (int i = 0; i < k->n_arg; i++)
+		if (pl_itemsize(k->arg[i]->dt) >= 4 && k->arg[i]->dt != WW_I64)
+			return 4;
+	return 8;
+}
+
+enum { SPAN = 32 };
+
+/* cuda: the same with at most SPAN bytes of an operand, beyond which a thread's accesses of 16 bytes, each in a line of
+ * its own, take turns. */
+int pl_widest_loads(const struct kern *k)
+{
+	const struct pass *p = &k->loop->pass[0];
+	int n = pl_widest_element(k);
+
+	for (int i = 0; i < p->n_load; i++)
+		n = (int)ww_min(n, SPAN / (pl_itemsize(p->load[i].buf->dt) * ww_max(1, p->load[i].apart)));
+	return n;
+}
+
+/* cpu: as many streams of lines are foreseen by the processor (4.7 MB turned, from memory: 300 us; with 128 580 us). */
+enum { ACROSS_COLUMNS = 32, TURNED_ROWS = 32, TURNED_VECTOR = 8 };
+
+enum { STREAM_FROM = 6 };
+
+int pl_streams(struct pl *pl, struct kern *k, const struct ix_atom *lane)
+{
+	int64_t lanes = ww_max(1, pl->dev.vector_bytes / 4), length = ix_num(lane->b);
+	const struct ix *off[512], *coef, *rest;
+	struct buf *buf[512];
+
+	if (k->kind != K_POINT || length % lanes == 0 || length >= STREAM_FROM * lanes)
+		return 1;
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		if (ix_affine(pl, off[i], lane, &coef, &rest) && (ix_num(coef) < 0 || ix_num(coef) > PL_SECTOR))
+			return 1;
+	return 0;
+}
+
+/* Rows that are not whole vectors start anywhere in a line, and stores around the caches want whole lines: such a row
+ * starts with the floats before the first one.  Returns where the first output of that kind stores column `lane`. */
+const char *pl_streamed(struct pl *pl, struct kern *k)
+{
+	const struct loop *l = k->loop;
+	int64_t lanes = ww_max(1, pl->dev.vector_bytes / 4), length = ix_num(l->lane->b);
+
+	if (l->along != COLUMNS || length % lanes == 0 || length < 2 * lanes || !pl_streams(pl, k, l->lane))
+		return NULL;
+	for (int o = 0; o < k->n_out; o++) {
+		const struct ix *off = pl_offset(pl, k->out[o]->root, k->out_idx[o]);
+
+		if (k->out[o]->root->kind == B_OUTPUT && k->out[o]->root->dt == WW_F32 && pl_runs_along(pl, off, l->lane))
+			return pl_fmt(pl, "%s + %s", k->out[o]->root->name, ix_text(pl, off));
+	}
+	return NULL;
+}
+
+enum { SHORT_LANE = 128 };
+
+/* Lanes so short that what finds a row's place costs as much as the row: a loop over the rows before the last axis is
+ * inside, as long as enough others are left. */
+static int is_short(const struct pl *pl, const struct kern *k)
+{
+	int64_t rows = 1;
+
+	for (int d = 0; d < k->n_row - 1; d++)
+		rows *= ix_num(k->row[d]->b);
+	return k->n_row > 1 && ix_num(k->col[0]->b) <= SHORT_LANE && rows >= 4 * ww_max(1, pl->dev.threads) &&
+		ix_num(k->row[k->n_row - 1]->b) * ix_num(k->col[0]->b) <= 16384;
+}
+
+/* cuda: does a block of a pointwise kernel stay in its row?  Where what no column changes is read once so, in rows of
+ * many vectors; and where elements are done one by one, each of which would find its row anew. */
+static int stays_in_row(struct pl *pl, struct kern *k)
+{
+	int64_t length = ix_num(k->loop->len), width = pl_widest(k->loop->len, pl_widest_element(k));
+
+	return width == 1 ? length >= PL_LONG_ROW / 2
+					  : length >= PL_LONG_ROW * width && pl_reads_of_rows(pl, k, k->col[0]) > 0;
+}
+
+static int is_row(const struct kern *k, const struct ix_atom *a)
+{
+	for (int d = 0; d < k->n_row; d++)
+		if (k->row[d] == a)
+			return 1;
+	return 0;
+}
+
+/* Is each place a sum of multiples of the rows?  Not so of windows, whose neighbours share what they load. */
+static int is_plain(struct pl *pl, struct kern *k)
+{
+	const struct ix *off[512];
+	struct buf *buf[512];
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		for (int m = 0; m < off[i]->n; m++)
+			for (int a = 0; a < off[i]->m[m].n; a++)
+				if (!is_row(k, off[i]->m[m].atom[a]) && !pl_is_size(pl, off[i]->m[m].atom[a]))
+					return 0;
+	return 1;
+}
+
+/* cuda: does a thread have neighbours of the axis that lies across, the last one of the rows, rather than of the lane?
+ * Where no whole vectors divide the lane (an image of 75 x 75), but the other axis: a thread then loads a sector of
+ * what lies along it, and a warp stores to so many lines one element each.  One element, or two, of the lane alone are
+ * too little to be under way (61 x 64 x 75 x 75: 112 us, memory takes 63, H200).  Not of so few elements that
+ * multiprocessors would be half empty. */
+static int is_turned(struct pl *pl, struct kern *k, int itemsize)
+{
+	int64_t elements = 1;
+
+	for (int d = 0; d < k->n_row; d++)
+		elements *= ix_num(k->row[d]->b);
+	return ix_num(k->row[k->n_row - 1]->b) % (16 / itemsize) && ix_num(k->row[k->n_row - 2]->b) % TURNED_VECTOR == 0 &&
+		elements >= TURNED_VECTOR * 1024 * (int64_t)pl->dev.sm_count && is_plain(pl, k);
+}
+
+static void swap(const struct ix_atom **a, const struct ix_atom **b)
+{
+	const struct ix_atom *t = *a;
+
+	*a = *b;
+	*b = t;
+}
+
+/* Elements of the lane that are read and written at once, at the traced sizes; l->vec at most. */
+static int vector_of(struct pl *pl, const struct kern *k)
+{
+	const struct loop *l = k->loop;
+	const struct pass *p = &l->pass[0];
+	int n = pl_widest(l->len, l->vec);
+
+	for (int i = 0; i < p->n_load; i++)
+		while (n > 1 && !p->load[i].one && !p->load[i].apart &&
+			!(pl_divides(p->load[i].base, l->lane, n) && pl_cond_divides(pl, p->load[i].cond, l->lane, n)))
+			n /= 2;
+	for (int o = 0; o < k->n_out; o++) {
+		const struct ix *off = pl_offset(pl, k->out[o]->root, k->out_idx[o]);
+
+		while (n > 1 && pl_runs_along(pl, off, l->lane) && !pl_divides(off, l->lane, n))
+			n /= 2;
+	}
+	return n;
+}
+
+enum { AHEAD = 4, AHEAD_LOADS = 4, AHEAD_COST = 40, AHEAD_BLOCKS = 8 };
+
+/* Single elements of 16 bits, of few operands: twice as many are the same bytes and registers under way. */
+static int most_ahead(int n_load, int bytes) { return bytes == 2 && n_load <= AHEAD_LOADS / 2 ? 2 * AHEAD : AHEAD; }
+
+/* cuda: vectors of a thread of a pointwise kernel.  Several where one has less than 16 bytes (rows that no wider vector
+ * divides): too little would be under way (4,872,713 floats one by one: 20.6 us, with eight ahead 16.5, H200).  Not of
+ * so few elements that multiprocessors would be half empty, nor of expressions that need the registers. */
+static int vectors_ahead(struct pl *pl, struct kern *k)
+{
+	const struct ix *off[512];
+	struct buf *buf[512];
+	struct loop *l = k->loop;
+	int vec = vector_of(pl, k), n_load = pl_all_loads(pl, k, off, buf, 512);
+	int n = (int)ww_min(most_ahead(n_load, vec * pl_itemsize(k->out[0]->dt)), l->vec / vec);
+	int64_t elements = ix_num(l->outer) * ix_num(l->len);
+
+	if (n == 1 || k->n_out > 1 || !l->pass[0].n_load || *l->pass[0].row ||
+		elements / (l->vec / n) < 256 * AHEAD_BLOCKS * (int64_t)pl->dev.sm_count)
+		return 1;
+	return n_load <= AHEAD_LOADS && pl_cost(pl, k->out[0], k->out_idx[0]) <= AHEAD_COST ? n : 1;
+}
+
+/* cuda: how many vectors a thread of a pointwise kernel computes before it stores the first, where their loads cannot
+ * be written ahead: they are of single elements (of padded rows, or across memory), or wait for others (rows of a
+ * table), and behind a store the compiler begins none.  1: it has one. */
+static int vectors_in_turn(struct pl *pl, struct kern *k)
+{
+	const struct ix *off[AHEAD_LOADS + 1];
+	struct buf *buf[AHEAD_LOADS + 1];
+	const struct loop *l = k->loop;
+	const struct pass *p = &l->pass[0];
+	int n_off = pl_all_loads(pl, k, off, buf, AHEAD_LOADS + 1), looks_up = 0, vec = vector_of(pl, k), n;
+	int bytes = vec * pl_itemsize(k->out[0]->dt);
+	int64_t elements = ix_num(l->outer) * ix_num(l->len);
+
+	for (int i = 0; i < n_off; i++)
+		looks_up |= ix_looks_up(off[i]);
+	n = (int)ww_min(most_ahead(n_off, bytes), ww_max(looks_up ? 2 : 1, 16 / bytes));
+	if (n == 1 || k->n_out > 1 || !*p->after || (p->n_load && !looks_up) || n_off > AHEAD_LOADS ||
+		elements / (vec * n) < 256 * AHEAD_BLOCKS * (int64_t)pl->dev.sm_count)
+		return 1;
+	return pl_cost(pl, k->out[0], k->out_idx[0]) <= AHEAD_COST ? n : 1;
+}
+
+/* The statements of a pointwise kernel by vectors.  0: they have no vector form. */
+static int write_point(struct pl *pl, struct kern *k)
+{
+	struct loop *l = k->loop;
+
+	l->outer = pl_extent(pl, k->row, l->n_row);
+	l->len = k->col[0]->b;
+	l->along = pl->target == WW_TARGET_CUDA && pl_knobs(pl, k->id)->plain ? SCALARS : COLUMNS;
+	l->by_row = pl->target == WW_TARGET_CUDA && !l->across && !pl_knobs(pl, k->id)->plain && l->n_row &&
+		stays_in_row(pl, k);
+	return pl_write_loop(pl, k, "c", l->by_row ? "if (live)\n\t" : "", "");
+}
+
+/* The rows of a pointwise kernel, and its column.  Returns whether that is the axis that lies across. */
+static int place_point(struct pl *pl, struct kern *k)
+{
+	int cuda = pl->target == WW_TARGET_CUDA, plain = pl_knobs(pl, k->id)->plain, itemsize = 4, turned;
+	struct loop *l = k->loop;
+
+	if (!k->n_row)
+		k->row[k->n_row++] = ix_as_var(ix_var(pl, "one", ix_const(pl, 1)));
+	l->across = plain ? 0 : pl_place_across(pl, k, &itemsize);
+	turned = cuda && l->across && is_turned(pl, k, itemsize);
+	if (turned)
+		swap(&k->row[k->n_row - 2], &k->row[k->n_row - 1]);
+	if (cuda && !plain && !l->across) {
+		pl_share_vectors(pl, k);
+		pl_gather_inside(pl, k);
+	}
+	k->col[k->n_col++] = k->row[--k->n_row];
+	l->n_row = k->n_row;
+	if (!cuda && !l->across && !plain && is_short(pl, k))
+		l->inside = k->row[--l->n_row];
+	return turned;
+}
+
+void pl_loop_point(struct pl *pl, struct kern *k)
+{
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	int cuda = pl->target == WW_TARGET_CUDA, turned = place_point(pl, k);
+	struct loop *l = k->loop;
+
+	if (turned && !write_point(pl, k)) {
+		swap(&k->row[l->n_row - 1], &k->col[0]);
+		turned = 0;
+	}
+	if (!turned && !write_point(pl, k)) {
+		l->along = SCALARS;
+		pl_write_loop(pl, k, "c", "", "");
+	}
+	if (!cuda && !l->across && l->n_row)
+		l->stream = pl_streamed(pl, k);
+	l->across = turned ? TURNED_ROWS : l->across;
+	l->tile = l->across && !cuda ? ACROSS_COLUMNS : pl_or_else(kn->cpu_point.tile, 16384);
+	l->unroll = cuda ? pl_or_else(kn->point.unroll, l->by_row ? 4 : 1) : pl_or_else(kn->cpu_point.unroll, 4);
+	l->threads = pl_or_else(kn->point.threads, 256);
+	l->vec = turned ? TURNED_VECTOR : l->along == COLUMNS ? pl_widest_loads(k) : 1;
+	if (cuda && k->n_out > 1 && k->out[0] == k->out[1]) /* pl_unroll(): what is stored is in registers until then */
+		l->vec = k->n_out > 8 ? 1 : (int)ww_min(2, l->vec);
+	if (cuda && l->along == COLUMNS && !l->by_row && !l->across && !kn->point.unroll)
+		l->unroll = vectors_ahead(pl, k);
+	l->asks_ahead = cuda && !l->by_row && !kn->point.unroll && l->unroll > 1;
+	if (cuda && l->along == COLUMNS && !l->asks_ahead && !l->across && !kn->point.unroll) {
+		int n = vectors_in_turn(pl, k);
+
+		l->behind = n > 1;
+		l->unroll = l->behind && !l->by_row ? n : l->unroll;
+	}
+	if (l->asks_ahead || l->behind)
+		pl_write_loop(pl, k, "c", "if (live)\n\t", "");
+}
