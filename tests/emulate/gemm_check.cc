@@ -113,7 +113,7 @@ template <int BN, bool SCALED, bool WIDE = false> static int wrong_end(int m, in
 				if (WIDE)
 					ww::tile_end_wide<BN>(e, 1, row, col, m, n, acc);
 				else
-					ww::tile_end<BN, SCALED>(e, sa.data(), sb.data(), 1, row, col, m, n, acc, box);
+					ww::tile_end<BN, SCALED>(e, sa.data() + m, sb.data() + n, 1, row, col, m, n, acc, box);
 			});
 	for (int r = 0; r < m; r++)
 		for (int c = 0; c < n; c++) {
