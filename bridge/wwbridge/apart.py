@@ -6,6 +6,7 @@ The worker itself must not have computed anything before: threads do not survive
 
 import ctypes
 import json
+import mmap
 import os
 import resource
 import select
@@ -68,11 +69,31 @@ def child(call, writer, memory_bytes):
 
 
 def limit_data(more):
-    with open("/proc/self/statm") as f:
-        now = int(f.read().split()[5]) * resource.getpagesize()
+    now = data_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = now + more if hard == resource.RLIM_INFINITY else min(hard, now + more)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def data_bytes():
+    """What RLIMIT_DATA counts of this process: the least limit at which a page more can be mapped, less that page.  A
+    sandbox of Landlock alone shows no /proc, which would say it."""
+    page, libc, failed = resource.getpagesize(), ctypes.CDLL(None), ctypes.c_void_p(-1).value
+    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, *[ctypes.c_long] * 5]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_long]
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    low, high = 0, (1 << 47 if hard == resource.RLIM_INFINITY else hard) // page
+    while high - low > 1:
+        middle = (low + high) // 2
+        resource.setrlimit(resource.RLIMIT_DATA, (middle * page, hard))
+        at = libc.mmap(None, page, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        if at == failed:
+            low = middle
+        else:
+            libc.munmap(at, page)
+            high = middle
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    return low * page
 
 
 def receive(fd, pid, deadline):

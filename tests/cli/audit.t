@@ -159,6 +159,11 @@ code, out, err = run("audit", path("one.jsonl"), "--sample", "1", "--target", "c
 ok(code == 3 and err.startswith("warpwright: --target cuda: ") and err.count("\n") == 1 and not out,
    "nor is one without the GPU that rows are to be run on", [code, out, err])
 
+# ---- Landlock alone, as in a container without user namespaces
+code, out, err = run("audit", path("one.jsonl"), "--sample", "1", "--json", WARPWRIGHT_SANDBOX="landlock")
+ok(code == 0 and json.loads(out)["ran"] == 1 and not json.loads(out)["findings"],
+   "rows give graphs and run in a sandbox that shows no /proc", [code, out, err])
+
 # ---- What cannot be read
 zst = subprocess.run(["zstd", "-q", "-c", path("set.jsonl")], capture_output=True).stdout
 with open(path("cut.jsonl.zst"), "wb") as f:
