@@ -489,7 +489,8 @@ void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen)
 	if (!x->n || x->somebodys.at || x->neutral.at)
 		read_maps(x);
 	x->is_exchanged |= x->neutral.at && !is_there(x, &x->neutral);
-	qsort(x->samples, (size_t)x->n_samples, sizeof(*x->samples), by_time);
+	if (x->n_samples)
+		qsort(x->samples, (size_t)x->n_samples, sizeof(*x->samples), by_time);
 	for (int i = 0; i < x->n_samples; i++)
 		x->samples[i].kind = counts_for(x, &x->samples[i]);
 	for (int i = 0; i < x->n_samples; i++) {
