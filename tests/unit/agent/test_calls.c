@@ -406,7 +406,7 @@ static void test_killed(void **state)
 			_exit(ww_agent_run(&f.opts, &f.result, &f.err) != WW_OK && !strstr(f.err.msg, "has ended"));
 		}
 		if (i < 12) {
-			usleep((useconds_t)(whole_s * 1e6 * (0.1 + 0.07 * i)));
+			usleep((useconds_t)(whole_s * 1e6 * (0.05 + 0.05 * i)));
 			kill(p, SIGKILL);
 		}
 		waitpid(p, &status, 0);
