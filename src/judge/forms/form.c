@@ -246,6 +246,18 @@ static enum ww_status status_of(const struct ww_run_result *res, const struct ww
 	}
 }
 
+json_int_t ww_form_number_of(const json_t *rows, const char *name)
+{
+	size_t i;
+	json_t *row;
+	json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+		const char *its = json_string_value(json_array_get(row, 0));
+		if (its && !strcmp(its, name))
+			return json_integer_value(json_array_get(row, 1));
+	}
+	return 0;
+}
+
 void ww_form_describe(
 	const struct ww_run_result *res, const struct ww_candidate_answer *a, const char *stage, struct ww_str *diag)
 {

@@ -22,6 +22,8 @@ enum ww_rc ww_form_trace(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK
 struct ww_candidate *ww_form_candidate(const struct ww_session *s, struct ww_candidate_answer **a);
 /* cpu: whose code computed (sampler.h), in calls with cold caches, which are those that are timed, or in all. */
 void ww_form_seen(const struct ww_session *s, int timed, struct ww_seen *sum);
+/* The number beside `name` in a candidate's list of [name, number]; 0: it is not there. */
+json_int_t ww_form_number_of(const json_t *rows, const char *name);
 /* What went wrong, in words. */
 void ww_form_describe(
 	const struct ww_run_result *res, const struct ww_candidate_answer *a, const char *stage, struct ww_str *diag);

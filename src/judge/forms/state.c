@@ -27,25 +27,12 @@ static enum ww_rc add(struct ww_candidate *c, const struct ww_ref_buffer *b, int
 	return WW_OK;
 }
 
-/* The address of a parameter in the candidate's answer; 0: it has none. */
-static int64_t address_of(const json_t *rows, const char *name)
-{
-	size_t i;
-	json_t *row;
-	json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-		const char *its = json_string_value(json_array_get(row, 0));
-		if (its && !strcmp(its, name))
-			return json_integer_value(json_array_get(row, 1));
-	}
-	return 0;
-}
-
 enum ww_rc ww_form_restores(
 	const struct ww_judge_task *t, struct ww_candidate *c, const json_t *body, struct ww_err *err)
 {
 	const struct ww_facts *f = &t->facts;
 	for (int i = 0; i < f->n_params; i++) {
-		int64_t to = address_of(json_object_get(body, "state"), f->params[i].name);
+		int64_t to = ww_form_number_of(json_object_get(body, "state"), f->params[i].name);
 		if (to)
 			WW_CHECK(add(c, &t->buffers.b[f->n_inputs + i], to, err));
 	}

@@ -51,18 +51,6 @@ static enum ww_rc watch(struct ww_session *s, const char *how, json_t **body, st
 
 /* ---- Operators --------------------------------------------------------------------------------------------------- */
 
-static json_int_t calls_of(const json_t *list, const char *name)
-{
-	size_t i;
-	json_t *x;
-	json_array_foreach((json_t *)(uintptr_t)list, i, x) {
-		const char *n = json_string_value(json_array_get(x, 0));
-		if (n && !strcmp(n, name))
-			return json_integer_value(json_array_get(x, 1));
-	}
-	return 0;
-}
-
 /* Every computing operator of the task, as often as the task asks for it. */
 static int covers(const json_t *mine, const json_t *tasks)
 {
@@ -70,7 +58,7 @@ static int covers(const json_t *mine, const json_t *tasks)
 	json_t *x;
 	json_array_foreach((json_t *)(uintptr_t)tasks, i, x) {
 		const char *n = json_string_value(json_array_get(x, 0));
-		if (!n || calls_of(mine, n) < json_integer_value(json_array_get(x, 1)))
+		if (!n || ww_form_number_of(mine, n) < json_integer_value(json_array_get(x, 1)))
 			return 0;
 	}
 	return json_array_size(tasks) > 0;
