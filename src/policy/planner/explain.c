@@ -78,10 +78,8 @@ static json_t *stores(struct pl *pl, const struct kern *k)
 	(void)pl;
 	for (int i = 0; i < k->n_out; i++) {
 		const struct buf *b = k->out[i]->root;
-		long long bytes = pl_itemsize(b->dt);
+		long long bytes = pl_itemsize(b->dt) * pl_buf_numel(b);
 
-		for (int d = 0; d < b->rank; d++)
-			bytes *= ix_num(b->size[d]);
 		json_array_append_new(list,
 			json_pack("{s:s, s:s, s:I, s:s}", "buffer", b->name, "node", pl_node_name(k->out[i]), "bytes",
 				(json_int_t)bytes, "why", why_stored(b)));

@@ -114,9 +114,8 @@ struct anchor_ops {
 	 * beside it.  NULL: no. */
 	int (*ends_apart)(struct pl *pl, const struct anchor *s, int reads);
 	/* cuda: rewrite s so that its last two axes change places, since what is stored reads it so: `rows` of them are an
-	 * item where a matrix of several items was one (NULL: it was none).  Returns whether that is worth while.  NULL:
-	 * no.
-	 */
+	 * item where a matrix of several items was one (NULL: it was none).  Returns whether that was worth while.
+	 * NULL: no. */
 	int (*turn)(struct pl *pl, struct anchor *s, const struct ix *items, const struct ix *rows);
 	/* Fill k->loop: which template, and the statements of its functors. */
 	void (*build)(struct pl *pl, struct kern *k);

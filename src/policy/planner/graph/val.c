@@ -101,6 +101,15 @@ int64_t pl_numel_now(const struct val *a)
 	return n;
 }
 
+int64_t pl_buf_numel(const struct buf *b)
+{
+	int64_t n = 1;
+
+	for (int d = 0; d < b->rank; d++)
+		n *= ix_num(b->size[d]);
+	return n;
+}
+
 static struct val *with_arg(struct val *v, struct val *a)
 {
 	v->arg[v->n_arg++] = a;

@@ -140,6 +140,7 @@ void pl_contiguous(struct pl *pl, int rank, const struct ix *const *size, const 
 void pl_channels_last(struct pl *pl, int rank, const struct ix *const *size, const struct ix **stride);
 /* How many elements at the traced sizes. */
 int64_t pl_numel_now(const struct val *a);
+int64_t pl_buf_numel(const struct buf *b);
 /* Is v contiguous along dimension d by at least one operand, as far as is known before anything is stored? */
 int pl_is_innermost(struct pl *pl, const struct val *v, int d);
 /* The same for the largest operand alone. */

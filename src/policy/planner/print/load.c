@@ -119,11 +119,9 @@ enum { FROM_MEMORY = 1 << 20, FROM_ANYWHERE = 1 << 18 };
  * also across pages. */
 static int first_pass(struct expr *e, const struct buf *b, const struct ix *off, int64_t least)
 {
-	int64_t bytes = pl_itemsize(b->dt);
+	int64_t bytes = pl_itemsize(b->dt) * pl_buf_numel(b);
 	int i = 0;
 
-	for (int d = 0; d < b->rank; d++)
-		bytes *= ix_num(b->size[d]);
 	if ((b->dt != WW_F32 && b->dt != WW_I64) || bytes < least)
 		return 0;
 	while (i < e->n_vload && !(e->vload[i].buf == b && ix_same(e->vload[i].base, off)))
@@ -264,12 +262,9 @@ static const char *load_places(struct expr *e, struct buf *b, const struct ix *o
 	const struct ix_atom *lookup;
 	const char *places, *at;
 	struct run run = { .same = "" };
-	int64_t most = 1;
 
 	base->n = along->n = 0;
-	for (int d = 0; d < b->rank; d++)
-		most *= ix_num(b->size[d]);
-	if (e->mask || !suffix || b->dt == WW_BOOL || most > 1 << 28)
+	if (e->mask || !suffix || b->dt == WW_BOOL || pl_buf_numel(b) > 1 << 28)
 		return NULL;
 	for (int i = 0; i < off->n; i++) {
 		int moves = 0;

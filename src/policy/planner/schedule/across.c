@@ -5,15 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-static int64_t elements_of(const struct buf *b)
-{
-	int64_t n = 1;
-
-	for (int d = 0; d < b->rank; d++)
-		n *= ix_num(b->size[d]);
-	return n;
-}
-
 /* Elements that are read and written along axis v, but not along the lane.  Where data says a place, all rows may. */
 static double along_only(
 	struct pl *pl, struct kern *k, const struct ix_atom *v, const struct ix_atom *lane, int *itemsize)
@@ -35,7 +26,7 @@ static double along_only(
 		for (int d = 0; d < k->n_row; d++)
 			places *= ix_has(off[i], k->row[d]) || ix_looks_up(off[i]) ? (double)ix_num(k->row[d]->b) : 1;
 		if (ix_looks_up(off[i]))
-			places = fmin(places, (double)elements_of(buf[i]));
+			places = fmin(places, (double)pl_buf_numel(buf[i]));
 		*itemsize = places > sum ? pl_itemsize(buf[i]->dt) : *itemsize;
 		sum += places;
 	}
@@ -288,7 +279,7 @@ void pl_gather_inside(struct pl *pl, struct kern *k)
 	if (last < 1 || ix_num(k->row[last + 1]->b) * pl_itemsize(k->out[0]->dt) < LONG_RUN)
 		return;
 	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++) {
-		int64_t elements = elements_of(buf[i]), bytes = elements * pl_itemsize(buf[i]->dt);
+		int64_t elements = pl_buf_numel(buf[i]), bytes = elements * pl_itemsize(buf[i]->dt);
 		int free = -1, inner = 0;
 
 		for (int d = 0; d <= last; d++) {

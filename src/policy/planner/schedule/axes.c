@@ -223,7 +223,6 @@ void pl_merge_axes(struct pl *pl, struct kern *k)
 	int again = 1;
 
 	order_columns(pl, k);
-
 	while (again) {
 		int n = offsets_of(pl, k, off, 4096);
 

@@ -73,13 +73,11 @@ enum { LEAST_BESIDE = 16, LEAST_OVERLAPPING = 4 };
  * machine? */
 static int overlaps(struct pl *pl, const struct kern *k, const struct ix *off, const struct buf *b)
 {
-	double elements = 1, rows = 1;
+	double rows = 1;
 
 	for (int d = 0; d < k->n_row; d++)
 		rows *= (double)ix_num(k->row[d]->b);
-	for (int d = 0; d < b->rank; d++)
-		elements *= (double)ix_num(b->size[d]);
-	return rows >= 1024.0 * pl->dev.sm_count && !ix_looks_up(off) && pl_visits(k, off) >= 2 * elements;
+	return rows >= 1024.0 * pl->dev.sm_count && !ix_looks_up(off) && pl_visits(k, off) >= 2.0 * (double)pl_buf_numel(b);
 }
 
 /* Does memory run along the rows, axis `lane` of them?  Few columns and more rows (pooling windows, small kernels) suit

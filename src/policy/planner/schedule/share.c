@@ -58,15 +58,6 @@ static int same_place(struct same *s, struct buf *x, const struct ix *ix, struct
 	return same_part(s, x, y, offset);
 }
 
-static int64_t elements(const struct buf *b)
-{
-	int64_t n = 1;
-
-	for (int d = 0; d < b->rank; d++)
-		n *= ix_num(b->size[d]);
-	return n;
-}
-
 static int same_val(
 	struct same *s, struct val *a, const struct ix *const *ia, struct val *b, const struct ix *const *ib);
 
@@ -180,7 +171,7 @@ static int same_val(
 	if (was_seen(s, a, xa, b))
 		return 1;
 	if (is_load(s, 0, a))
-		return elements(a->root) == elements(b->root) &&
+		return pl_buf_numel(a->root) == pl_buf_numel(b->root) &&
 			same_place(s, a->root, pl_offset(s->pl, a->root, xa), b->root, pl_offset(s->pl, b->root, xb));
 	return a->kind == b->kind && same_form(s, a, xa, b, xb);
 }
