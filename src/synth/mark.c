@@ -2,17 +2,19 @@
 #include "synth/mark.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "synth/outlines.h"
 #include "task/set.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEX = 8, MAX_HEX = 8 << 20, MAX_MARKS_BYTES = 1 << 30 };
+enum { HEX = 8, MAX_HEX = 8 << 20, MAX_MARKS_BYTES = 1 << 30, MAX_MARKING = 16 };
 
 static json_t *hex_of(const uint32_t *v, size_t n)
 {
@@ -62,57 +64,115 @@ enum ww_rc ww_synth_mark_read(const json_t *mark, struct ww_fingerprint *out, st
 
 /* ---- Sets that are kept apart */
 
-/* What one set gave. */
-struct marked {
+/* A pass over one set, several tasks at a time. */
+struct marking {
+	const char *path;
+	const volatile int *interrupted;
+	struct ww_store *store;
+	pthread_mutex_t lock; /* all that follows */
+	struct ww_set *set;
+	json_t *marks; /* in the order of rows; null where there is none */
+	int over;
 	int64_t rows, without_graph;
-	char why[200]; /* the first one has none */
+	size_t first; /* of those without a graph, and why */
+	char why[200];
+	struct ww_err err;
 };
 
-static enum ww_rc mark_row(json_t *marks, struct ww_store *store, struct ww_outliner *worker, const struct ww_set *set,
-	const struct ww_set_row *row, struct marked *m, struct ww_err *err)
+/* The next row's task and the place of its mark; 0: none is left. */
+static int take_row(struct marking *m, struct ww_task *task, char id[80], size_t *at, struct ww_err *err)
 {
-	WW_AUTO(ww_task_release) struct ww_task task = { 0 };
+	const struct ww_set_row *row = NULL;
+	WW_LOCKED(&m->lock);
+	enum ww_rc rc = m->over ? WW_OK : ww_set_next(m->set, &row, err);
+	while (rc == WW_OK && row && row->problem)
+		rc = ww_set_next(m->set, &row, err);
+	if (rc == WW_OK && row && (rc = ww_set_task(m->set, row, task, err)) == WW_OK) {
+		snprintf(id, 80, "%s", row->id);
+		*at = json_array_size(m->marks);
+		rc = json_array_append_new(m->marks, json_null()) ? ww_nomem(err) : WW_OK;
+	}
+	m->over |= rc != WW_OK || !row;
+	return !m->over;
+}
+
+static enum ww_rc mark_row(struct marking *m, struct ww_outliner *worker, const struct ww_task *task, const char *id,
+	size_t at, struct ww_err *err)
+{
 	WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
 	WW_AUTO(ww_outline_release) struct ww_outline o = { 0 };
-	WW_CHECK(ww_set_task(set, row, &task, err));
-	WW_CHECK(ww_synth_outline(store, worker, &task, &o, err));
+	WW_CHECK(ww_synth_outline(m->store, worker, task, &o, err));
 	enum ww_rc rc = ww_fingerprint_of(&o, &f, err);
+	WW_LOCKED(&m->lock);
 	m->rows++;
-	if (rc == WW_OK && !f.operators && !m->without_graph++)
-		snprintf(m->why, sizeof(m->why), "%.80s: %.100s", row->id, o.graph_error ? o.graph_error : "no graph");
-	if (rc == WW_OK && json_array_append_new(marks, mark_of(&f)))
+	if (rc == WW_OK && !f.operators && (!m->without_graph++ || at < m->first)) {
+		m->first = at;
+		snprintf(m->why, sizeof(m->why), "%s: %.100s", id, o.graph_error ? o.graph_error : "no graph");
+	}
+	if (rc == WW_OK && json_array_set_new(m->marks, at, mark_of(&f)))
 		rc = ww_nomem(err);
 	return rc == WW_ERR_PROTOCOL || rc == WW_ERR_LIMIT ? WW_OK : rc;
 }
 
-static enum ww_rc mark_set(json_t *marks, const char *path, const volatile int *interrupted, struct ww_err *err)
+static void *mark_rows(void *context)
 {
-	char real[PATH_MAX];
-	struct ww_set_opts so = { .keep_broken = 1, .interrupted = interrupted };
-	struct ww_outline_opts oo = { .roots = ww_set_folder(path, real), .interrupted = interrupted };
+	struct marking *m = context;
+	char real[PATH_MAX], id[80];
+	struct ww_outline_opts o = { .roots = ww_set_folder(m->path, real), .interrupted = m->interrupted };
 	struct ww_outliner *worker = NULL;
-	struct ww_store *store = NULL;
-	struct ww_set *set = NULL;
-	const struct ww_set_row *row;
-	struct marked m = { 0 };
-	enum ww_rc rc = ww_outliner_new(&worker, &oo, err);
+	struct ww_err err = WW_ERR_INIT;
+	size_t at;
+	enum ww_rc rc = ww_outliner_new(&worker, &o, &err);
+	while (rc == WW_OK) {
+		WW_AUTO(ww_task_release) struct ww_task task = { 0 };
+		if (!take_row(m, &task, id, &at, &err)) {
+			rc = err.rc;
+			break;
+		}
+		rc = mark_row(m, worker, &task, id, at, &err);
+	}
+	ww_outliner_free(worker);
+	WW_LOCKED(&m->lock);
+	m->over |= rc != WW_OK;
+	if (rc != WW_OK && m->err.rc == WW_OK)
+		m->err = err;
+	return NULL;
+}
+
+/* Append the marks of a set, `jobs` tasks at a time: a task takes a second of a processor. */
+static enum ww_rc mark_set(
+	json_t *marks, const char *path, int jobs, const volatile int *interrupted, struct ww_err *err)
+{
+	struct marking m = { path, interrupted, .lock = PTHREAD_MUTEX_INITIALIZER, .err = WW_ERR_INIT };
+	pthread_t threads[MAX_MARKING];
+	json_t *mark;
+	size_t i;
+	int n = 0;
+	m.marks = json_array();
+	enum ww_rc rc = m.marks ? ww_store_open(&m.store, NULL, err) : ww_nomem(err);
 	if (rc == WW_OK)
-		rc = ww_store_open(&store, NULL, err);
-	if (rc == WW_OK)
-		rc = ww_set_open(&set, path, &so, err);
-	while (rc == WW_OK && (rc = ww_set_next(set, &row, err)) == WW_OK && row)
-		if (!row->problem)
-			rc = mark_row(marks, store, worker, set, row, &m, err);
+		rc = ww_set_open(&m.set, path, &(struct ww_set_opts){ .keep_broken = 1, .interrupted = interrupted }, err);
+	while (rc == WW_OK && n < jobs && n < MAX_MARKING && !pthread_create(&threads[n], NULL, mark_rows, &m))
+		n++;
+	if (rc == WW_OK && !n)
+		rc = ww_err_set(err, WW_ERR_LIMIT, "no thread can be started; lower --jobs or end other programs");
+	for (int t = 0; t < n; t++)
+		pthread_join(threads[t], NULL);
+	if (rc == WW_OK && (rc = m.err.rc) != WW_OK)
+		*err = m.err;
+	json_array_foreach(m.marks, i, mark)
+		if (rc == WW_OK && !json_is_null(mark) && json_array_append(marks, mark))
+			rc = ww_nomem(err);
 	if (rc == WW_OK && m.without_graph)
 		ww_log(WW_LOG_WARN, "%s: %lld of %lld tasks have no graph and are compared by their text alone (%s)", path,
 			(long long)m.without_graph, (long long)m.rows, m.why);
-	ww_set_close(set);
-	ww_store_close(store);
-	ww_outliner_free(worker);
+	json_decref(m.marks);
+	ww_set_close(m.set);
+	ww_store_close(m.store);
 	return rc;
 }
 
-static enum ww_rc marks_of(const char *file, const char *const *sets, int n, const volatile int *interrupted,
+static enum ww_rc marks_of(const char *file, const char *const *sets, int n, int jobs, const volatile int *interrupted,
 	json_t **marks, struct ww_err *err)
 {
 	ww_auto_str text = WW_STR_INIT(MAX_MARKS_BYTES);
@@ -122,12 +182,12 @@ static enum ww_rc marks_of(const char *file, const char *const *sets, int n, con
 	}
 	*marks = json_array();
 	for (int i = 0; i < n; i++)
-		WW_CHECK(mark_set(*marks, sets[i], interrupted, err));
+		WW_CHECK(mark_set(*marks, sets[i], jobs, interrupted, err));
 	ww_json_add(&text, *marks);
 	return text.cut ? ww_nomem(err) : ww_fs_write(file, text.p, text.len, err);
 }
 
-enum ww_rc ww_synth_apart_from(struct ww_similar *s, const char *dir, const char *const *sets, int n,
+enum ww_rc ww_synth_apart_from(struct ww_similar *s, const char *dir, const char *const *sets, int n, int jobs,
 	const volatile int *interrupted, struct ww_err *err)
 {
 	char file[PATH_MAX];
@@ -137,7 +197,7 @@ enum ww_rc ww_synth_apart_from(struct ww_similar *s, const char *dir, const char
 	if (!n)
 		return WW_OK;
 	WW_CHECK(ww_fs_join(file, dir, "apart.json", err));
-	WW_CHECK(marks_of(file, sets, n, interrupted, &marks, err));
+	WW_CHECK(marks_of(file, sets, n, jobs, interrupted, &marks, err));
 	json_array_foreach(marks, i, mark) {
 		WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
 		WW_CHECK(ww_synth_mark_read(mark, &f, err));

@@ -534,7 +534,7 @@ enum ww_rc ww_synth_run(const struct ww_synth_run_opts *o, json_t **summary, str
 	WW_TRY(check_dir(o->dir, err));
 	WW_TRY(ww_journal_open(&r.journal, o->dir, what, from_journal, &r, err));
 	WW_TRY(check_format(&r, err));
-	WW_TRY(ww_synth_apart_from(r.apart, o->dir, o->against, o->n_against, o->interrupted, err));
+	WW_TRY(ww_synth_apart_from(r.apart, o->dir, o->against, o->n_against, o->jobs, o->interrupted, err));
 	WW_TRY(advance(&r, err));
 	if (!r.finished)
 		WW_TRY(work_all(&r, err));
