@@ -204,7 +204,7 @@ class Worker:
         if q["stage"] == "end":
             task, self.task = self.loaded(), None
             return drop(task), []
-        return examine(self.loaded(), int(q["seed"]), q["stage"], q["compiler"]), []
+        return examine(self.loaded(), int(q["seed"]), q["stage"], q["compiler"], q["memory_bytes"]), []
 
     def baseline(self, q, fds):
         with self.target.share:

@@ -7,6 +7,7 @@ The tests are stricter than the judge's (reference.py): a task that is kept here
                   changed, and the outputs compared
     degenerate    outputs of two draws of the inputs differ from each other, from their mean and from zero; no values
                   are hidden by a mask of -1e9 next to them
+    memory        the module's runs take no more of the device's memory than the recipe allows
     finite        outputs are finite with inputs scaled by 2^-6 and 2^6, and shifted by 3
     compile       torch.compile's outputs equal eager's
 
@@ -21,6 +22,7 @@ from .tokens import tokens
 
 SAME = 1e-2  # two results this near count as equal; the rule `paper` has atol = rtol = 1e-2
 COMPILED = {torch.float32: 2e-3, torch.float64: 2e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
+PIECE = 1 << 24
 HIDDEN, NO_EFFECT, DRAWS = 0.05, 1e-4, ((2.0**-6, 0.0), (2.0**6, 0.0), (1.0, 3.0))
 
 
@@ -28,27 +30,55 @@ def floating(t):
     return t.dtype.is_floating_point
 
 
+def pieces(*tensors):
+    """Tensors of one shape a piece at a time, so that what is compared in double does not take a multiple of the
+    outputs' memory, which other candidates need; one without dimensions stands beside each piece."""
+    flat = [t.reshape(-1) if t.dim() else t for t in tensors]
+    for at in range(0, flat[-1].numel(), PIECE):
+        yield [f[at:at + PIECE] if f.dim() else f for f in flat]
+
+
+def norm(t):
+    return torch.linalg.vector_norm(t, dtype=torch.float64)
+
+
+def of_pieces(norms):
+    """The norm of a tensor of which those of its pieces are known."""
+    return norm(torch.stack(norms)).item() if norms else 0.0
+
+
 def near(a, b, by=SAME):
-    """Would b pass as a: by the norm, or by the tolerances of rule `paper`?"""
+    """Would b pass as a: by the norm, or by the tolerances of rule `paper`?  a: of b's shape, or one number."""
+    if not b.numel():
+        return True
     if not floating(a):
-        return a.numel() == 0 or (a != b).float().mean().item() <= by
-    x, y = a.float(), b.float()
-    diff = (x - y).abs()
-    return bool((diff <= by + by * y.abs()).all()) or bool(diff.norm() <= by * y.norm())
+        return (a != b).float().mean().item() <= by
+    within, apart_by, size = [], [], []
+    for x, y in pieces(a, b):
+        x, y = x.float(), y.float()
+        diff = (x - y).abs()
+        within.append((diff <= by + by * y.abs()).all())
+        apart_by.append(norm(diff))
+        size.append(norm(y))
+    return bool(torch.stack(within).all()) or of_pieces(apart_by) <= by * of_pieces(size)
 
 
 def apart(a, b):
     """The relative distance of two outputs by the norm."""
     if not floating(a):
         return (a != b).float().mean().item() if a.numel() else 0.0
-    x, y = a.double(), b.double()
-    return ((x - y).norm() / y.norm().clamp_min(1e-30)).item()
+    found = [(norm(x.double() - y.double()), norm(y)) for x, y in pieces(a, b)]
+    return of_pieces([d for d, _ in found]) / max(of_pieces([n for _, n in found]), 1e-30)
 
 
 def hidden(a):
     """The share of elements, not 0, that are so small next to others that rule `strict` accepts any value for them."""
-    x = a.double().abs()
-    return ((x > 0) & (x < 1e-5 * x.square().mean().sqrt())).double().mean().item()
+    most = 1e-5 * norm(a).item() / max(1, a.numel()) ** 0.5
+    small = 0
+    for (x,) in pieces(a):
+        x = x.double().abs()
+        small += ((x > 0) & (x < most)).sum().item()
+    return small / a.numel()
 
 
 def trivial(a, b, i):
@@ -57,10 +87,10 @@ def trivial(a, b, i):
     if near(a, b):
         return "same for every draw", f"output {i} hardly depends on the draw of the inputs"
     for t in (a, b):
-        mean = t.double().mean().to(t.dtype) if floating(t) else t.flatten()[0]
-        if near(mean.expand_as(t), t, 2 * SAME):
+        mean = t.mean(dtype=torch.float64).to(t.dtype) if floating(t) else t.flatten()[0]
+        if near(mean, t, 2 * SAME):
             return "constant", f"output {i} is nearly one number"
-        if near(torch.zeros_like(t), t):
+        if near(t.new_zeros(()), t):
             return "near zero", f"output {i} is within tolerance of zero"
         if floating(t) and hidden(t) > HIDDEN:
             return "hidden by scale", (
@@ -78,10 +108,10 @@ def keep_nothing_compiled():
 
 
 class Examination:
-    def __init__(self, task, seed, compiler):
+    def __init__(self, task, seed, compiler, memory_bytes):
         if compiler == "inductor":
             keep_nothing_compiled()
-        self.task, self.seed, self.compiler = task, seed, compiler
+        self.task, self.seed, self.compiler, self.memory_bytes = task, seed, compiler, memory_bytes
         self.facts = {}
 
     def outputs(self, leaves=None):
@@ -107,6 +137,12 @@ class Examination:
                 found = trivial(a, b, i)
             if found:
                 return found
+        return None
+
+    def too_large(self):
+        """So far the peak is the module's own; gradients take more."""
+        if self.task.target.kind == "cuda" and torch.cuda.max_memory_allocated(self.task.device) > self.memory_bytes:
+            return "does not fit memory", "its run takes more memory than the recipe allows"
         return None
 
     def unused(self):
@@ -217,11 +253,10 @@ class Examination:
         cuda = self.task.target.kind == "cuda"
         if cuda:
             torch.cuda.reset_peak_memory_stats(self.task.device)
+        eager = [self.degenerate, self.too_large, self.unused, self.scaled]
         with torch.no_grad():
-            for step in [self.compiled] if stage == "compile" else [self.degenerate, self.unused, self.scaled]:
+            for step in [self.compiled] if stage == "compile" else eager:
                 found = step()
-                if step == self.degenerate:  # so far the module's own memory; gradients take more
-                    self.facts["memory_bytes"] = torch.cuda.max_memory_allocated(self.task.device) if cuda else 0
                 if cuda:
                     self.facts["peak_bytes"] = torch.cuda.max_memory_reserved(self.task.device)
                 if found:
@@ -230,9 +265,9 @@ class Examination:
         return {"reason": "", "detail": "", **self.facts}
 
 
-def examine(task, seed, stage, compiler):
+def examine(task, seed, stage, compiler, memory_bytes):
     if stage == "eager":
-        task.examination = Examination(task, seed, compiler)
+        task.examination = Examination(task, seed, compiler, memory_bytes)
     answer = task.examination.run(stage)
     if stage == "eager" and not answer["reason"]:
         answer["tokens"] = tokens(task.source)

@@ -317,7 +317,8 @@ static enum ww_rc examine(struct ww_synth_checker *c, uint64_t seed, enum ww_exa
 		[WW_EXAMINE_END] = WW_SYNTH_AT_end };
 	struct ww_synth_cost since = cost_now(c);
 	work_begin(c);
-	enum ww_rc rc = ww_ref_examine(c->ref, seed & 0x7fffffffffffffff, stage, c->o.recipe->compiler, facts, err);
+	enum ww_rc rc = ww_ref_examine(
+		c->ref, seed & 0x7fffffffffffffff, stage, c->o.recipe->compiler, c->o.recipe->max_memory_bytes, facts, err);
 	work_end(c);
 	cost_add(c, out, at[stage], &since);
 	if (rc == WW_OK && stage != WW_EXAMINE_END)
@@ -450,8 +451,6 @@ static enum ww_rc eager_filters(struct ww_synth_checker *c, const struct ww_task
 	if (*out->reason)
 		return WW_OK;
 	show_room(c, facts, out);
-	if (ww_json_num(facts, "memory_bytes", 0) > c->o.recipe->max_memory_bytes)
-		ww_synth_reject(out, "does not fit memory", "its run takes more memory than the recipe allows");
 	inputs_bound(c->o.recipe, facts, out);
 	if (!(out->tokens = strdup(ww_json_str(facts, "tokens", ""))))
 		return ww_nomem(err);

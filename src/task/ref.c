@@ -477,15 +477,15 @@ enum ww_rc ww_ref_share(struct ww_ref *r, int gate_fd, int lock_fd, struct ww_er
 	return ww_ref_ask(r, json_pack("{s:s}", "request", "share"), (int[]){ gate_fd, lock_fd }, 2, request_s(r), &b, err);
 }
 
-enum ww_rc ww_ref_examine(
-	struct ww_ref *r, uint64_t seed, enum ww_examine stage, const char *compiler, json_t **out, struct ww_err *err)
+enum ww_rc ww_ref_examine(struct ww_ref *r, uint64_t seed, enum ww_examine stage, const char *compiler,
+	double memory_bytes, json_t **out, struct ww_err *err)
 {
 	const char *reason;
-	json_t *q = json_pack("{s:s, s:I, s:s, s:s}", "request", "examine", "seed", (json_int_t)seed, "stage",
+	json_t *q = json_pack("{s:s, s:I, s:s, s:s, s:f}", "request", "examine", "seed", (json_int_t)seed, "stage",
 		stage == WW_EXAMINE_EAGER         ? "eager"
 			: stage == WW_EXAMINE_COMPILE ? "compile"
 										  : "end",
-		"compiler", compiler);
+		"compiler", compiler, "memory_bytes", memory_bytes);
 	WW_CHECK(ask(r, q, stage == WW_EXAMINE_EAGER ? request_s(r) : compile_s(r), out, err));
 	enum ww_rc rc = ww_json_get_str(*out, "reason", what, &reason, err);
 	if (rc == WW_OK)

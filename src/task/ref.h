@@ -210,11 +210,12 @@ enum ww_rc ww_ref_share(struct ww_ref *r, int gate_fd, int lock_fd, struct ww_er
 /* The checks that `synth` makes on a loaded task (bridge/wwbridge/examine.py): WW_EXAMINE_EAGER needs no compiler,
  * WW_EXAMINE_COMPILE compares torch.compile with the outputs that the first one kept, WW_EXAMINE_END drops the task
  * with all of it. The answer, a new reference for the caller: {"reason": "" or a few words on what is wrong, "detail",
- * "shapes", and where nothing is wrong "memory_bytes", "tokens"}.  compiler: "inductor", which can then be timed, or
- * another backend of torch.compile, which cannot. */
+ * "shapes", "peak_bytes" on cuda, and where nothing is wrong "tokens"}.  compiler: "inductor", which can then be timed,
+ * or another backend of torch.compile, which cannot; memory_bytes: of the device's memory, that the module's own runs
+ * may take. */
 enum ww_examine { WW_EXAMINE_EAGER, WW_EXAMINE_COMPILE, WW_EXAMINE_END };
-enum ww_rc ww_ref_examine(struct ww_ref *r, uint64_t seed, enum ww_examine stage, const char *compiler, json_t **out,
-	struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_ref_examine(struct ww_ref *r, uint64_t seed, enum ww_examine stage, const char *compiler,
+	double memory_bytes, json_t **out, struct ww_err *err) WW_MUST_CHECK;
 
 /* What is installed, by introspection and trial (bridge/wwbridge/crawl.py); part: "torch", "functional", "nn",
  * "transformers" (WW_ERR_MISSING names the pip package).  Rows of a catalogue (docs/synth.md), a new reference for the

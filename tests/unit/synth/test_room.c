@@ -104,9 +104,9 @@ static void candidates_show_what_the_next_will_need(void **state)
 	ww_room_limit(&r, 1e6);
 	assert_true(ww_room_expected(&r, 10) == 30);
 	for (int k = 0; k < 100; k++)
-		ww_room_learn(&r, 10, k == 50 ? 90 : 5 + k % 10); /* 0.5 to 1.4, one of 9 */
-	assert_true(ww_room_expected(&r, 10) > 14 && ww_room_expected(&r, 10) < 16);
-	for (int k = 0; k < WW_ROOM_SEEN; k++) /* the last ones count */
+		ww_room_learn(&r, 10, k == 50 ? 90 : 5 + k % 10);                          /* 0.5 to 1.4, one of 9 */
+	assert_true(ww_room_expected(&r, 10) > 12 && ww_room_expected(&r, 10) < 12.2); /* more than 60% of them took */
+	for (int k = 0; k < WW_ROOM_SEEN; k++)                                         /* the last ones count */
 		ww_room_learn(&r, 10, 20);
 	assert_true(ww_room_expected(&r, 10) > 21.9 && ww_room_expected(&r, 10) < 22.1);
 	ww_room_learn(&r, 0, 20);

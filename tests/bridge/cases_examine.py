@@ -1,0 +1,46 @@
+"""What `synth run` asks about outputs (bridge/wwbridge/examine.py), by pieces and as a whole.  test_reference.py runs
+these in its process."""
+
+import torch
+from wwbridge import examine
+
+
+def whole(a, b, by):
+    """(near, apart, hidden of b) by their definitions."""
+    x, y = a.double().expand_as(b), b.double()
+    norm = (x - y).norm()
+    within = ((x.float() - y.float()).abs() <= by + by * y.float().abs()).all()
+    size = y.abs()
+    return (bool(within) or bool(norm <= by * y.norm()), (norm / y.norm()).item(),
+            ((size > 0) & (size < 1e-5 * y.square().mean().sqrt())).double().mean().item())
+
+
+def outputs_are_compared_by_pieces():
+    g = torch.Generator().manual_seed(3)
+    piece, examine.PIECE = examine.PIECE, 7
+    try:
+        said = set()
+        for shape in ((), (1,), (7,), (3, 5), (8, 11), (2, 3, 7)):
+            for dtype in (torch.float32, torch.bfloat16, torch.float64):
+                b = torch.randn(shape, generator=g).to(dtype)
+                across = b.transpose(0, -1).contiguous().transpose(0, -1) if len(shape) > 1 else b
+                for a in (b * 1.001, b + 0.5, across, torch.zeros((), dtype=dtype), b.mean()):
+                    near, apart, hidden = whole(a, b, 1e-2)
+                    assert examine.near(a, b) == near, (shape, dtype)
+                    if a.shape == b.shape:
+                        assert abs(examine.apart(a, b) - apart) <= 1e-12 * (1 + apart), (shape, dtype)
+                    said.add(near)
+                few = b.clone()
+                few.reshape(-1)[::2] *= 1e-7
+                assert examine.hidden(few) == whole(few, few, 1e-2)[2], (shape, dtype)
+        assert said == {True, False}
+        empty = torch.zeros(0, 4)
+        assert examine.near(empty, empty) and examine.apart(empty, empty) == 0
+        nan = torch.full((20,), float("nan"))
+        assert not examine.near(nan, nan) and not examine.apart(nan, nan) <= 1
+        assert examine.near(torch.arange(9), torch.arange(9)) and not examine.near(torch.arange(9), torch.arange(9) + 1)
+    finally:
+        examine.PIECE = piece
+
+
+TESTS = [outputs_are_compared_by_pieces]
