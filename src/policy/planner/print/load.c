@@ -29,29 +29,27 @@ static int is_functor(const struct expr *e) { return e->block[1] == e->block[2];
 
 /* Have the vector loaded before the loop over the lanes.  In a functor also an element that all lanes share, or the
  * lanes' elements one by one, `step` apart: loaded behind the branches of its stores, each store would wait for them.
+ * 0: there are too many vectors (64 steps of a recurrence, each of which reads two); this one's elements are loaded in
+ * the loop.
  */
-static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix *off, const struct ix *step, int level)
+static int load_cuda_vec(struct expr *e, struct buf *b, const struct ix *off, const struct ix *step, struct etext *t)
 {
 	struct pl *pl = e->pl;
-	struct etext t = { NULL, 0, level };
-
 	const struct ix *cond = e->scope ? e->cond : NULL;
 	const char *index = pl_has_lane(e, off) ? e->vload_index : "[0]";
 
 	for (int i = 0; i < e->n_vload; i++)
 		if (e->vload[i].buf == b && ix_same(e->vload[i].base, off) && !e->vload[i].apart &&
-			(!e->vload[i].cond || (cond && ix_same(e->vload[i].cond, cond)))) {
-			t.t = pl_fmt(pl, "%s%s", e->vload[i].name, index);
-			return t;
-		}
-	if (e->n_vload >= 64)
-		pl_fail(pl, "a kernel has more than 64 vector loads");
+			(!e->vload[i].cond || (cond && ix_same(e->vload[i].cond, cond))))
+			return t->t = pl_fmt(pl, "%s%s", e->vload[i].name, index), 1;
+	if (e->n_vload >= (int)WW_ARRAY_LEN(e->vload))
+		return 0;
 	e->vload[e->n_vload] = (struct vload){
 		.buf = b, .base = off, .stage = e->stage, .cond = cond, .one = !pl_has_lane(e, off), .step = step
 	};
 	e->vload[e->n_vload].name = pl_fmt(pl, "x%d", e->n_vload);
-	t.t = pl_fmt(pl, "%s%s", e->vload[e->n_vload++].name, index);
-	return t;
+	t->t = pl_fmt(pl, "%s%s", e->vload[e->n_vload++].name, index);
+	return 1;
 }
 
 enum { APART = 4 /* elements between lanes, of which whole vectors are loaded */ };
@@ -101,7 +99,7 @@ static int load_apart(
 		if (e->vload[i].buf == b && e->vload[i].apart == apart && ix_same(e->vload[i].base, off) &&
 			ix_same(e->vload[i].which, which))
 			return t->t = pl_fmt(e->pl, "%s%s", e->vload[i].name, e->vload_index), 1;
-	if (e->n_vload >= 64)
+	if (e->n_vload >= (int)WW_ARRAY_LEN(e->vload))
 		return 0;
 	pl_guard_terms(e->pl, pl_cuda_terms(e->pl, "", off, e->lane), aligned);
 	v = &e->vload[e->n_vload];
@@ -371,11 +369,12 @@ struct etext pl_load(struct expr *e, struct buf *b, const struct ix *const *idx)
 			(b->dt == WW_I64 && e->k->kind == K_POINT)) &&
 		(pl_has_lane(e, off) ? ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1)
 							 : is_functor(e) && !e->scope && (rest = off)) &&
-		!(is_functor(e) ? ix_looks_up(rest) : looked_up(rest))) /* a functor loads its indices later */
-		return load_cuda_vec(e, b, off, NULL, t.level);
+		!(is_functor(e) ? ix_looks_up(rest) : looked_up(rest)) && /* a functor loads its indices later */
+		load_cuda_vec(e, b, off, NULL, &t))
+		return t;
 	if (e->across && e->cuda_vec && !e->scope && (b->dt == WW_F32 || pl_is_half(b->dt)) && pl_has_lane(e, off) &&
-		ix_affine(pl, off, e->lane, &coef, &rest) && !ix_looks_up(off))
-		return load_cuda_vec(e, b, off, coef, t.level);
+		ix_affine(pl, off, e->lane, &coef, &rest) && !ix_looks_up(off) && load_cuda_vec(e, b, off, coef, &t))
+		return t;
 	if (e->cuda_vec && pl_has_lane(e, off) && ix_affine(pl, off, e->lane, &coef, &rest) &&
 		load_apart(e, b, off, coef, rest, &t))
 		return t;
