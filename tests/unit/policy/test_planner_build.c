@@ -1153,14 +1153,14 @@ static double gain_of_last(json_t *g)
 
 /* Which order looks cheaper: channels-last where cuDNN would turn operands and result, statistics behind it or not;
  * PyTorch's for products, for channels that cuDNN pads (both builds are the same), where launches are all, for so few
- * channels that PyTorch does without TF32, and where our template is as fast. */
+ * channels, or filters on few pixels, that PyTorch does without TF32, and where our template is as fast. */
 static void test_order_of_dimensions(void **state)
 {
 	static const struct {
 		int n, c, k, side, kernel, last;
 	} rows[] = { { 25, 64, 64, 43, 3, 1 }, { 64, 128, 128, 56, 3, 0 }, { 256, 24, 64, 128, 3, 1 },
 		{ 64, 128, 128, 56, 1, 0 }, { 64, 127, 128, 56, 3, 0 }, { 1, 24, 24, 8, 3, 0 }, { 256, 8, 64, 128, 3, 0 },
-		{ 256, 16, 64, 128, 3, 0 } };
+		{ 256, 16, 64, 128, 3, 0 }, { 6, 96, 48, 64, 3, 0 }, { 256, 96, 48, 40, 3, 1 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
@@ -1169,6 +1169,25 @@ static void test_order_of_dimensions(void **state)
 		if ((gain > 1 / 0.95) != rows[i].last)
 			fail_msg("row %zu: %.2f", i, gain);
 	}
+}
+
+/* A transposed convolution ahead rounds to TF32, but less than one behind it would: that stays as PyTorch has it. */
+static void test_order_behind_a_transposed_convolution(void **state)
+{
+	json_t *g = convolution_and_norm(6, 96, 48, 64, 3), *nodes = json_object_get(g, "nodes");
+	json_t *x = json_array_get(json_object_get(g, "inputs"), 0), *up = json_deep_copy(x);
+
+	(void)state;
+	json_object_update_new(
+		x, json_pack("{s:[i,i,i,i], s:[i,i,i,i]}", "sizes", 6, 96, 32, 32, "strides", 96 * 1024, 1024, 32, 1));
+	json_array_append_new(json_object_get(g, "params"),
+		json_pack("{s:s, s:s, s:[i,i,i,i], s:[i,i,i,i]}", "name", "wide", "dtype", "float32", "sizes", 96, 96, 2, 2,
+			"strides", 384, 4, 2, 1));
+	json_array_insert_new(nodes, 0,
+		json_pack("{s:s, s:s, s:[{s:s}, {s:s}, n, [i,i]], s:{}, s:[o]}", "name", "up", "op",
+			"aten.conv_transpose2d.input", "args", "ref", "x", "ref", "wide", 2, 2, "kwargs", "out", up));
+	json_object_set_new(json_array_get(json_object_get(json_array_get(nodes, 1), "args"), 0), "ref", json_string("up"));
+	assert_true(gain_of_last(g) < 1 / 0.95);
 }
 
 /* A convolution whose result is beyond L2 begins channels-last, where our template would store it by short runs; of the
@@ -2580,8 +2599,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
-		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_scans_in_rows),
-		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
+		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_order_behind_a_transposed_convolution),
+		cmocka_unit_test(test_scans_in_rows), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
 		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
 		cmocka_unit_test(test_scans_from_the_end), cmocka_unit_test(test_odd_images),
 		cmocka_unit_test(test_template_or_library), cmocka_unit_test(test_filters_of_16_bits),

@@ -54,7 +54,7 @@ struct anchor {
 			int nd, transposed, groups;
 			int library_only; /* no template of the cookbook computes it */
 			int pytorch_last; /* PyTorch runs it channels-last, as its input is stored */
-			int exact;        /* PyTorch runs it without TF32, by few channels */
+			int exact;        /* PyTorch runs it without TF32, by few channels or pixels */
 			int last;         /* the library computes it, with operands and result channels-last */
 			int64_t stride[3], pad[3], dil[3], opad[3];
 		} conv;
