@@ -168,6 +168,7 @@ CHECKS = (("split", "short rows are split by a warp each as by a block each, and
           ("scalar", "sigmoids over all arguments with a result that is not zero"),
           ("scan", "scans along the last and a middle axis, shared by one thread to eight"),
           ("scatter", "elements written to places along the last and another dimension, inside and outside"),
+          ("sum", "a thread's sum of many terms, in turns"),
           ("quotient", "quotients and roots without branches: exact ones are found, infinities and zeros as in C"))
 for check, what in CHECKS if not named else ():
     with tempfile.TemporaryDirectory() as folder:

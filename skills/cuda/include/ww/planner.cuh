@@ -224,6 +224,34 @@ template <int OP, int TX, int TY, class F, class W> PL_FN void pl_down_arg(F &a,
 	}
 }
 
+/* A thread's sum, in N, a power of two, that take turns: 64 terms round as 64 / N do, and no addition waits for the one
+ * before.  In a loop that is unrolled N times the turns are names of registers. */
+template <int N> struct pl_turns {
+	float part[N] = {};
+
+	PL_FN void add(float x)
+	{
+		const float next = part[0] + x;
+
+#pragma unroll
+		for (int i = 1; i < N; i++)
+			part[i - 1] = part[i];
+		part[N - 1] = next;
+	}
+
+	PL_FN float result() const
+	{
+		pl_turns s = *this;
+
+#pragma unroll
+		for (int n = N / 2; n > 0; n /= 2)
+#pragma unroll
+			for (int i = 0; i < n; i++)
+				s.part[i] += s.part[i + n];
+		return s.part[0];
+	}
+};
+
 /* What a thread gathers of its elements x in one pass, so that a second reduction, about a centre that the first one
  * gives, needs none.  V: of a vector.
  *

@@ -183,6 +183,17 @@ static const char *red_op(enum pl_red r)
 /* What a thread has gathered of reduction i for a later one (planner.cuh). */
 static const char *gathered(const struct val *r) { return r->red == RED_MAX ? "pl_exponentials" : "pl_squares"; }
 
+/* Is reduction i a sum of so many elements of a thread that it is added up in turns (pl_turns)?  Shorter ones are
+ * unrolled, or held. */
+static int in_turns(const struct kern *k, int i)
+{
+	const struct loop *l = k->loop;
+	const struct val *r = k->red[i];
+
+	return l->along == ROWS && !l->held && ix_num(l->len) > PL_HELD && r->red == RED_SUM &&
+		pl_computed_as_float(r->arg[0]->dt) && !l->step[i].by && !l->step[i].gathers && !r->scans;
+}
+
 static void open_sum(struct pl *pl, const struct kern *k, int i, struct ww_str *s)
 {
 	const struct step *st = &k->loop->step[i];
@@ -200,6 +211,10 @@ static void open_sum(struct pl *pl, const struct kern *k, int i, struct ww_str *
 		ww_str_addf(s, "%s g%d;\n", gathered(r), i);
 		return;
 	}
+	if (in_turns(k, i)) {
+		ww_str_addf(s, "pl_turns<%d> s%d;\n", pl_unrolled_down(pl, (struct kern *)k), i);
+		return;
+	}
 	ww_str_addf(s, "%s a%d = %s;\n", pl_acc_type(r->arg[0]->dt), i, pl_ident(pl, r->red, r->arg[0]->dt));
 	if (r->red >= RED_ARGMAX)
 		ww_str_addf(s, "ix_t w%d = 0;\n", i);
@@ -215,6 +230,8 @@ static void add_column(struct pl *pl, struct kern *k, int i, struct ww_str *s)
 		ww_str_addf(s, "scan%d[j][l] = %s;\n", i, st->value.t);
 	else if (st->gathers)
 		ww_str_addf(s, "y%d[%s] = %s;\n", i, k->loop->along == ROWS ? "0" : "l", st->value.t);
+	else if (in_turns(k, i))
+		ww_str_addf(s, "s%d.add(%s);\n", i, st->value.t);
 	else if (r->red >= RED_ARGMAX)
 		ww_str_addf(
 			s, "pl_take<%s>(a%d, w%d, %s, (ix_t)%s);\n", red_op(r->red), i, i, st->value.t, pl_linear_column(pl, k));
@@ -237,6 +254,8 @@ static void close_sum(const struct kern *k, int i, struct ww_str *s)
 		ww_str_addf(s, "float a%d = g%d.about(%s);\n", i, (int)(st->by - k->loop->step), st->centre);
 	else if (st->gathers)
 		ww_str_addf(s, "float a%d = g%d.result();\n", i, i);
+	else if (in_turns(k, i))
+		ww_str_addf(s, "float a%d = s%d.result();\n", i, i);
 	if (red >= RED_ARGMAX)
 		ww_str_addf(s, "pl_%s_arg<%s, %s>(a%d, w%d, box);\n", across, red_op(red), threads, i, i);
 	else
