@@ -60,31 +60,34 @@ template <int BN, bool FEW = false, class E> __device__ __forceinline__ void til
 {
 	/* where registers allow it, operands of the next columns are under way */
 	constexpr bool early = !FEW && (BN <= 128 || sizeof(ahead<E, 8>) <= 8 * sizeof(float));
+	/* rows whose operands are under way together */
+	constexpr int rows = FEW && BN > 64 && sizeof(ahead<E, 8>) > 8 * sizeof(float) ? 1 : 2;
 	ahead<E, 8> next[2];
-	auto live = [&](int h, int j0) { return row + 8 * h < m && col + j0 * 8 < n; };
-	auto ask = [&](ahead<E, 8>(&r)[2], int j0) {
-#pragma unroll
-		for (int h = 0; h < 2; h++)
-			if (live(h, j0))
-				r[h].fetch(e, z, row + 8 * h, col + j0 * 8);
-	};
+	/* Beyond the last row or column what the last one reads: a load under a condition would keep the registers that it
+	 * may leave as they were. */
+	auto ask = [&](ahead<E, 8> &r, int h, int j0) { r.fetch(e, z, min(row + 8 * h, m - 1), min(col + j0 * 8, n - 8)); };
 
 	row += threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
 	col += threadIdx.x % 4 * 8;
-	if (early)
-		ask(next, 0);
+#pragma unroll
+	for (int h = 0; early && h < 2; h++)
+		ask(next[h], h, 0);
 #pragma unroll 1
 	for (int j0 = 0; j0 < BN / 8; j0 += 4) {
 		float t[16], v[2][8];
 		ahead<E, 8> r[2];
 
-		pick<BN / 32>(j0 / 4, t, [&](int i) { return acc[i]; });
-		if (early) {
-			r[0] = next[0];
-			r[1] = next[1];
+#pragma unroll
+		for (int h = 0; h < rows; h++) {
+			if (!early) {
+				ask(r[h], h, j0);
+				continue;
+			}
+			r[h] = next[h];
+			if (j0 + 4 < BN / 8)
+				ask(next[h], h, j0 + 4);
 		}
-		if (!early || j0 + 4 < BN / 8)
-			ask(early ? next : r, early ? j0 + 4 : j0);
+		pick<BN / 32>(j0 / 4, t, [&](int i) { return acc[i]; });
 #pragma unroll
 		for (int h = 0; h < 2; h++) {
 #pragma unroll
@@ -93,9 +96,12 @@ template <int BN, bool FEW = false, class E> __device__ __forceinline__ void til
 			gather_quad(v[h]);
 		}
 #pragma unroll
-		for (int h = 0; h < 2; h++)
-			if (live(h, j0))
+		for (int h = 0; h < 2; h++) {
+			if (h >= rows)
+				ask(r[h], h, j0);
+			if (row + 8 * h < m && col + j0 * 8 < n)
 				r[h].store(e, v[h], z, row + 8 * h, col + j0 * 8);
+		}
 	}
 }
 

@@ -73,16 +73,32 @@ template <int N, class T> __device__ __forceinline__ void load(const T *p, float
 /* N elements as they lie in memory.  Of 16 bits they take half the registers until they are used, and what is loaded
  * long before need not have come when the next instructions are issued, as it must to be converted. */
 template <class T, int N> struct as_stored {
-	typename pieces<T, N>::u u;
+	typename pieces<T, N>::w word[pieces<T, N>::count];
 
-	__device__ __forceinline__ float operator[](int i) const { return to_float<T>(u.elem[i]); }
+	__device__ __forceinline__ float operator[](int i) const
+	{
+		typename pieces<T, N>::u u;
+#pragma unroll
+		for (int j = 0; j < pieces<T, N>::count; j++)
+			u.word[j] = word[j];
+		return to_float<T>(u.elem[i]);
+	}
 };
 template <int N, class T> __device__ __forceinline__ void load(const T *p, as_stored<T, N> &v)
 {
 #pragma unroll
 	for (int i = 0; i < pieces<T, N>::count; i++)
-		v.u.word[i] = ((const typename pieces<T, N>::w *)p)[i];
+		v.word[i] = ((const typename pieces<T, N>::w *)p)[i];
 }
+
+/* The same of elements that do not lie side by side: each has a register of its own until it is used. */
+template <class T, int N> struct as_elements {
+	struct alignas(4) {
+		T is;
+	} elem[N];
+
+	__device__ __forceinline__ float operator[](int i) const { return to_float<T>(elem[i].is); }
+};
 
 /* bools stay bytes. */
 template <int N> __device__ __forceinline__ void load(const unsigned char *p, unsigned char (&v)[N])

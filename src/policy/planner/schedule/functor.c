@@ -141,31 +141,35 @@ static void know_own(const struct kern *k, struct expr *e)
 		pl_expr_known(e, x, k->loop->own, (struct etext){ "own[l]", 0, 2 });
 }
 
-/* The type of what ask() loads ahead of a template's products, and what stands behind its name: 16 bits as they lie in
- * memory, of others the elements. */
-static const char *asked(struct pl *pl, const struct vload *v, const char **dims)
+/* The type of what fetch() or ask() load long before it is used, and what stands behind its name: 16 bits as they lie
+ * in memory, of others the elements. */
+static const char *held(struct pl *pl, const struct vload *v, const char **dims)
 {
 	*dims = v->one ? "[1]" : "[N]";
-	if (v->one || !pl_is_half(v->buf->dt))
+	if (v->apart || !pl_is_half(v->buf->dt))
 		return pl_cuda_loaded(v);
 	*dims = "";
-	return pl_fmt(pl, "ww::as_stored<%s, N>", pl_ctype(v->buf->dt, pl->target));
+	return pl_fmt(
+		pl, "ww::as_%s<%s, %s>", v->step ? "elements" : "stored", pl_ctype(v->buf->dt, pl->target), v->one ? "1" : "N");
 }
 
-/* What ask() loads of load v, for score(), in the struct `given`. */
-static void give(struct pl *pl, struct loop *l, const struct vload *v)
+/* The members of a struct `given` that hold what is loaded ahead, and names for them where it is used. */
+static void give(struct pl *pl, const struct expr *e, const char **members, const char **refs)
 {
-	const char *dims, *type = asked(pl, v, &dims);
+	*members = *refs = "";
+	for (int i = 0; i < e->n_vload; i++) {
+		const char *dims, *type = held(pl, &e->vload[i], &dims), *name = e->vload[i].name;
 
-	l->given = pl_fmt(pl, "%s%s %s%s;\n", l->given, type, v->name, dims);
-	l->given_refs = pl_fmt(pl, *dims ? "%s%s (&%s)%s = given.%s;\n" : "%s%s &%s%s = given.%s;\n", l->given_refs, type,
-		v->name, dims, v->name);
+		*members = pl_fmt(pl, "%s%s %s%s;\n", *members, type, name, dims);
+		*refs = pl_fmt(
+			pl, *dims ? "%s%s (&%s)%s = given.%s;\n" : "%s%s &%s%s = given.%s;\n", *refs, type, name, dims, name);
+	}
 }
 
 static const char *cuda_body(struct pl *pl, struct kern *k, int which, const char *start, const struct ix *const *idx)
 {
 	struct ww_str b = pl_text(pl);
-	const char *terms, *arrays, *loads, *decl = "", *after = "", *refs = "";
+	const char *terms, *arrays, *loads, *members, *decl = "", *after = "";
 	const struct ix_atom *lane = k->loop->lane;
 	int n = k->loop->width;
 	struct etext t;
@@ -199,13 +203,8 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 	pl_guard_terms(pl, terms, n);
 	arrays = pl_cuda_arrays(pl, e.vload, e.n_vload, "[N]");
 	loads = pl_cuda_loads(pl, lane, e.vload, e.n_vload, start, "");
-	for (int i = 0; i < e.n_vload; i++)
-		refs = pl_fmt(pl, "%s%s (&%s)[%s] = given.%s;\n", refs, pl_cuda_loaded(&e.vload[i]), e.vload[i].name,
-			e.vload[i].one ? "1" : "N", e.vload[i].name);
 	if (idx && which) {
-		k->loop->given = k->loop->given_refs = "";
-		for (int i = 0; i < e.n_vload; i++)
-			give(pl, k->loop, &e.vload[i]);
+		give(pl, &e, &k->loop->given, &k->loop->given_refs);
 		k->loop->ask = loads;
 		arrays = loads = "";
 	}
@@ -214,12 +213,12 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 			"%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = (ix_t)%s + l;\n"
 			"%s\tv[l] = (float)%s;\n}\n",
 			arrays, loads, lane->name, start, pl_indent(pl, b.p, 1), t.t);
+	give(pl, &e, &members, &k->loop->refs);
 	if (strstr(b.p, "own[l]")) {
 		k->loop->keeps = 1;
-		arrays = pl_fmt(pl, "float own[N];\n%s", arrays);
+		members = pl_fmt(pl, "float own[N];\n%s", members);
 	}
-	k->loop->ahead = e.n_vload || k->loop->keeps ? arrays : NULL;
-	k->loop->refs = refs;
+	k->loop->ahead = *members ? members : NULL;
 	k->loop->fetch = loads;
 	return pl_fmt(pl,
 		"enum { V = N };\n%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = %s + l;\n%s}\n"

@@ -163,9 +163,9 @@ const char *pl_cuda_loads(
 
 	for (int i = 0; i < n; i++) {
 		if (v[i].step) {
-			s = pl_fmt(pl,
-				"%s#pragma unroll\nfor (int l = 0; l < N; l++)\n\t%s[l] = ww::to_float(%s[%s + l * (%s)]);\n", s,
-				v[i].name, v[i].buf->name, at_start(pl, v[i].base, lane, start), ix_text(pl, v[i].step));
+			s = pl_fmt(pl, "%s#pragma unroll\nfor (int l = 0; l < N; l++)\n\t%s%s = %s[%s + l * (%s)];\n", s, v[i].name,
+				pl_is_half(v[i].buf->dt) ? ".elem[l].is" : "[l]", v[i].buf->name, at_start(pl, v[i].base, lane, start),
+				ix_text(pl, v[i].step));
 			continue;
 		}
 		s = pl_fmt(pl, "%s%s%s(%s + %s, %s%s%s);\n", s,
