@@ -110,13 +110,16 @@ struct anchor_ops {
 	/* Can its reader's expression be fused without another pass over the result?  A library's result needs that pass by
 	 * default.  NULL: no. */
 	int (*ends_free)(struct pl *pl, const struct anchor *s);
+	/* The same of an end that spares its readers so many reads of a tensor of the result's size: the template may be
+	 * slower than the library's bare product by what these take.  NULL: no. */
+	int (*ends_for)(struct pl *pl, const struct anchor *s, int reads);
 	/* Is its reader's expression better a kernel of its own?  reads: the tensors of the result's size that it reads
 	 * beside it.  NULL: no. */
 	int (*ends_apart)(struct pl *pl, const struct anchor *s, int reads);
 	/* cuda: rewrite s so that its last two axes change places, since what is stored reads it so: `rows` of them are an
-	 * item where a matrix of several items was one (NULL: it was none).  Returns whether that was worth while.
-	 * NULL: no. */
-	int (*turn)(struct pl *pl, struct anchor *s, const struct ix *items, const struct ix *rows);
+	 * item where a matrix of several items was one (NULL: it was none).  reads: 0, or only with an end that spares so
+	 * many.  Returns whether that was worth while.  NULL: no. */
+	int (*turn)(struct pl *pl, struct anchor *s, const struct ix *items, const struct ix *rows, int reads);
 	/* Fill k->loop: which template, and the statements of its functors. */
 	void (*build)(struct pl *pl, struct kern *k);
 	const struct knob_row *knobs[2];                                   /* cpu, cuda; NULL: none */

@@ -485,6 +485,34 @@ static int ends_free(struct pl *pl, const struct anchor *s)
 	return !library;
 }
 
+static double bare_us(struct pl *pl, const struct anchor *s)
+{
+	struct pl_end bare = { .alpha = 1, .dt = s->out->dt };
+	int library;
+	double us;
+
+	best_form(pl, s, &bare, &library, &us);
+	return us;
+}
+
+/* What it takes to read the result once. */
+static double read_us(const struct anchor *s)
+{
+	return moved_us((double)pl_itemsize(s->out->dt) * (double)pl_numel_now(s->out));
+}
+
+/* Can t, which is s or s transposed, end in what spares so many reads of the result, for less than these take? */
+static int pays(struct pl *pl, const struct anchor *s, const struct anchor *t, int reads)
+{
+	int library = 0;
+	double us;
+
+	best_form(pl, t, NULL, &library, &us);
+	return !library && us <= bare_us(pl, s) + reads * read_us(s);
+}
+
+static int ends_for(struct pl *pl, const struct anchor *s, int reads) { return pays(pl, s, s, reads); }
+
 /* The operands of the transposed product: the second one's columns are its rows, and the first one's rows its columns,
  * of one matrix `rows` for each of so many items (NULL: as they are). */
 static void exchange(
@@ -515,19 +543,9 @@ static void exchange(
 	s->gemm.n_batch = items ? 1 : nb;
 }
 
-static double bare_us(struct pl *pl, const struct anchor *s)
-{
-	struct pl_end bare = { .alpha = 1, .dt = s->out->dt };
-	int library;
-	double us;
-
-	best_form(pl, s, &bare, &library, &us);
-	return us;
-}
-
 /* Is the transposed product slower by no more than its result takes to be read once?  What reads it across memory, or
  * passes over it to turn it, takes at least that longer. */
-static int turn(struct pl *pl, struct anchor *s, const struct ix *items, const struct ix *rows)
+static int turn(struct pl *pl, struct anchor *s, const struct ix *items, const struct ix *rows, int reads)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
 	struct val *o = s->out, *out;
@@ -553,7 +571,7 @@ static int turn(struct pl *pl, struct anchor *s, const struct ix *items, const s
 	out->node = o->node;
 	out->result = o->result;
 	out->anchor = s;
-	if (bare_us(pl, &t) > bare_us(pl, s) + moved_us((double)pl_itemsize(o->dt) * (double)pl_numel_now(o)))
+	if (reads ? !pays(pl, s, &t, reads) : bare_us(pl, &t) > bare_us(pl, s) + read_us(s))
 		return 0;
 	if (items)
 		pl_guard_eq(pl, ix_mul(pl, items, rows), o->size[0], "the rows of a product that is turned");
@@ -946,6 +964,7 @@ const struct anchor_ops pl_gemm_ops = { .header = "gemm",
 	.fits = fits,
 	.reads_operands = reads_operands,
 	.ends_free = ends_free,
+	.ends_for = ends_for,
 	.turn = turn,
 	.build = build,
 	.knobs = { cpu_knobs, cuda_knobs },

@@ -141,6 +141,14 @@ static int place_in_reader(
 	return is_epilogue(pl, v, s, idx, at, 1);
 }
 
+int pl_ends_in(struct pl *pl, struct val *v, struct anchor *s)
+{
+	const struct ix *at[PL_MAX_RANK], *idx[PL_MAX_RANK];
+
+	pl_own_vars(pl, s->out, at);
+	return place_in_reader(pl, v, s, at, idx);
+}
+
 /* Does v, one of whose anchors is s, go behind a kernel of s alone? */
 static int goes_apart(struct pl *pl, struct val *v, const struct ix *const *own, const struct anchor *s)
 {

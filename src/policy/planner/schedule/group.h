@@ -30,6 +30,8 @@ void pl_split_lane(struct pl *pl, struct kern *k);
 
 /* Have v, which must be in memory, and what it needs, computed by kernels: each value once. */
 void pl_group_value(struct pl *pl, struct val *v);
+/* Can a kernel of s end in v, which reads its result: is v's element a function of the one at its position? */
+int pl_ends_in(struct pl *pl, struct val *v, struct anchor *s);
 /* What to store where `top` at idx, the only reader, needs an anchor's result: what ends the anchor, or the result. */
 struct val *pl_end_of(
 	struct pl *pl, struct val *top, const struct ix *const *idx, struct val *self, struct val *result);

@@ -217,84 +217,6 @@ static void count_consumers(struct pl *pl, struct val *const *root, int n)
 	pl->n_var = n_var;
 }
 
-/* ---- What products end in ---------------------------------------------------------------------------------------- */
-
-/* By anchor: the only operation that reads its result, wherever that is computed. */
-struct reader {
-	struct val *op;
-	int several;
-};
-
-static struct anchor *anchor_behind_views(const struct val *v)
-{
-	while (v->kind == V_VIEW && !v->cond && !v->root)
-		v = v->arg[0];
-	return v->kind == V_ANCHOR && !v->root ? v->anchor : NULL;
-}
-
-/* v, an operation, a reduction or a gathering, is entered. */
-static int note_reader(void *ctx, struct val *v, const struct ix *const *idx)
-{
-	struct reader *reader = ctx;
-	int n = v->kind == V_OP ? v->n_arg : v->kind == V_RED ? 1 : v->kind == V_GATHER ? 2 : 0;
-
-	(void)idx;
-	for (int i = 0; i < n; i++) {
-		const struct anchor *s = anchor_behind_views(v->arg[i]);
-
-		if (!s)
-			continue;
-		reader[s->id].several |= v->kind != V_OP || (reader[s->id].op && reader[s->id].op != v);
-		reader[s->id].op = v;
-	}
-	return 0;
-}
-
-static struct reader *readers_of_anchors(struct pl *pl, struct val *const *root, int n)
-{
-	struct reader *reader = pl_alloc(pl, (size_t)(pl->n_anchor + 1) * sizeof(*reader));
-	int n_var = pl->n_var;
-
-	for (int i = 0; i < n; i++) {
-		const struct ix *idx[PL_MAX_RANK];
-		const struct anchor *s = root[i]->kind == V_VIEW ? anchor_behind_views(root[i]->arg[0]) : NULL;
-		struct walk w;
-
-		if (s)
-			reader[s->id].several = 1;
-		pl_walk_init(&w, pl, root[i]);
-		w.into_reds = 1;
-		w.stop = note_reader;
-		w.stop_ctx = reader;
-		pl_own_vars(pl, root[i], idx);
-		pl_walk(&w, root[i], idx);
-	}
-	pl->n_var = n_var;
-	return reader;
-}
-
-/* cuda: a product of 16 bits that several kernels read, each with its bias: what the operator returns is stored, since
- * a library adds the bias on the way.  Without it the sum ahead of the bias is stored, in fp32, twice the bytes for
- * each of them (the residuals of a network, which every later norm adds up again).  Returns how many are stored. */
-static int store_ends(struct pl *pl, struct val **list, int n)
-{
-	struct reader *reader = readers_of_anchors(pl, list, n);
-	int found = 0;
-
-	for (int a = 0; a < pl->n_anchor; a++) {
-		const struct anchor *s = pl->anchor[a];
-		struct val *end = reader[a].op;
-
-		if (s->consumers < 2 || !end || reader[a].several || end->root || !end->result || s->out->result ||
-			!pl_is_half(end->dt) || pl_numel_now(end) != pl_numel_now(s->out) || !pl_anchor_ops[s->kind]->stores_fp32 ||
-			n + found >= PL_MAX_ROOTS)
-			continue;
-		pl_store_as_typed(pl, end, "several kernels read what the product's operator returns");
-		list[n + found++] = end;
-	}
-	return found;
-}
-
 /* ---- Products that are turned ------------------------------------------------------------------------------------ */
 
 /* at[from..to-1] as one index. */
@@ -324,7 +246,7 @@ static int reads_turned(struct pl *pl, const struct anchor *s, const struct val 
 
 	while (p < v->rank && !ix_same(idx[nb + 1], own[p]))
 		p++;
-	if (p >= v->rank - 1 || v->last || !v->root || !v->root->contiguous || ix_is(o->size[nb], 1) ||
+	if (p >= v->rank - 1 || v->last || (v->root && !v->root->contiguous) || ix_is(o->size[nb], 1) ||
 		ix_num(v->size[p]) != ix_num(o->size[nb + 1]))
 		return 0;
 	t->items = NULL;
@@ -336,6 +258,205 @@ static int reads_turned(struct pl *pl, const struct anchor *s, const struct val 
 	if (ix_num(o->size[0]) != ix_num(t->rows))
 		t->items = pl_sizes(pl, v, 0, p);
 	return ix_same(idx[0], ix_add(pl, ix_mul(pl, lead, t->rows), trail));
+}
+
+/* ---- What products end in ---------------------------------------------------------------------------------------- */
+
+/* By value: the only operation that reads it, wherever that is computed. */
+struct reader {
+	struct val *op;
+	int several;
+	int whole; /* something reads all of it, and not a slice */
+};
+
+static struct val *behind_views(struct val *v)
+{
+	while (v->kind == V_VIEW && !v->cond && !v->root)
+		v = v->arg[0];
+	return v;
+}
+
+/* v, an operation, a reduction, a gathering or a view with a condition, is entered. */
+static int note_reader(void *ctx, struct val *v, const struct ix *const *idx)
+{
+	struct reader *reader = ctx;
+	int n = v->kind == V_OP ? v->n_arg : v->kind == V_GATHER ? 2 : v->kind == V_RED || (v->kind == V_VIEW && v->cond);
+
+	(void)idx;
+	for (int i = 0; i < n; i++) {
+		const struct val *x = behind_views(v->arg[i]);
+		struct reader *r = &reader[x->id];
+
+		r->several |= v->kind != V_OP || (r->op && r->op != v);
+		r->whole |= pl_numel_now(v->arg[i]) >= pl_numel_now(x);
+		r->op = v;
+	}
+	return 0;
+}
+
+static struct reader *find_readers(struct pl *pl, struct val *const *root, int n)
+{
+	struct reader *reader = pl_alloc(pl, (size_t)pl->n_val * sizeof(*reader));
+	int n_var = pl->n_var;
+
+	for (int i = 0; i < n; i++) {
+		const struct ix *idx[PL_MAX_RANK];
+		struct walk w;
+
+		if (root[i]->kind == V_VIEW)
+			reader[behind_views(root[i]->arg[0])->id].several = 1;
+		pl_walk_init(&w, pl, root[i]);
+		w.into_reds = 1;
+		w.stop = note_reader;
+		w.stop_ctx = reader;
+		pl_own_vars(pl, root[i], idx);
+		pl_walk(&w, root[i], idx);
+	}
+	pl->n_var = n_var;
+	return reader;
+}
+
+/* Of 16 bits, what the operator of the product returns, since a library adds the bias on the way: without it the sum
+ * ahead of the bias is stored, in fp32, twice the bytes for each that reads it.  NULL: nothing but the product. */
+static struct val *with_bias(const struct anchor *s, const struct reader *reader)
+{
+	struct val *end = reader[s->out->id].op;
+
+	return !end || reader[s->out->id].several || end->root || !end->result || s->out->result || !pl_is_half(end->dt) ||
+			pl_numel_now(end) != pl_numel_now(s->out)
+		? NULL
+		: end;
+}
+
+/* Can v, which is not stored yet, be what the library computes with the product, which it reads at at[]? */
+static int is_of_library(
+	struct pl *pl, const struct anchor *s, const struct val *v, const struct ix *const *own, const struct ix *const *at)
+{
+	struct kern *k = pl_alloc(pl, sizeof(*k));
+	struct buf b = { .dt = v->dt, .rank = v->rank, .contiguous = 1 };
+	struct val stored = *v;
+	struct pl_end end;
+
+	memcpy(b.size, v->size, sizeof(b.size));
+	pl_contiguous(pl, v->rank, v->size, b.stride);
+	stored.root = &b;
+	k->anchor = (struct anchor *)s;
+	k->out[0] = &stored;
+	k->n_out = 1;
+	memcpy(k->out_idx[0], own, (size_t)v->rank * sizeof(*own));
+	memcpy(k->anchor_idx, at, (size_t)s->out->rank * sizeof(*at));
+	return s->kind == S_GEMM && pl_ends_as(pl, k, &end);
+}
+
+/* Have the product computed as v reads it, its columns ahead of its rows, if it can end in v then. */
+static int turns_to(
+	struct pl *pl, struct anchor *s, const struct val *v, const struct ix *const *own, const struct ix *const *at)
+{
+	struct turning t = { 0 };
+
+	return pl_anchor_ops[s->kind]->turn && reads_turned(pl, s, v, own, at, &t) &&
+		pl_anchor_ops[s->kind]->turn(pl, s, t.items, t.rows, s->readers - 1);
+}
+
+/* Is v a sum, or whatever else, of the product and of stored tensors of its size, that its kernel can end in? */
+static int can_end_in(struct pl *pl, struct anchor *s, struct val *v)
+{
+	const struct ix *own[PL_MAX_RANK];
+	const struct leaf *product = NULL;
+	const struct anchor_ops *ops = pl_anchor_ops[s->kind];
+	int others = 0, n_var = pl->n_var, ends;
+	struct walk w;
+
+	pl_own_vars(pl, v, own);
+	pl_walk_init(&w, pl, v);
+	pl_walk(&w, v, own);
+	for (const struct leaf *l = w.first; l; l = l->next) {
+		if (l->kind == LEAF_ANCHOR && l->val == s->out && !product)
+			product = l;
+		else if (l->kind == LEAF_RED || l->kind == LEAF_ANCHOR || (l->off && ix_looks_up(l->off)))
+			return 0;
+		others += l->kind == LEAF_LOAD && pl_numel_now(l->val) == pl_numel_now(v);
+	}
+	ends = product && others &&
+		(!pl_ends_in(pl, v, s) ? turns_to(pl, s, v, own, product->idx)
+							   : ops->ends_for(pl, s, s->readers - 1) || is_of_library(pl, s, v, own, product->idx));
+	pl->n_var = n_var;
+	return ends;
+}
+
+/* Is v computed of stored tensors, some of them at places that data says? */
+static int is_looked_up(struct pl *pl, struct val *v)
+{
+	const struct ix *own[PL_MAX_RANK];
+	int n_var = pl->n_var, found = 0, others = 0;
+	struct walk w;
+
+	pl_own_vars(pl, v, own);
+	pl_walk_init(&w, pl, v);
+	pl_walk(&w, v, own);
+	for (const struct leaf *l = w.first; l; l = l->next) {
+		found |= l->off && ix_looks_up(l->off);
+		others |= l->kind != LEAF_LOAD && l->kind != LEAF_INDEX;
+	}
+	pl->n_var = n_var;
+	return found && !others;
+}
+
+/* What all that read the product add to it, where that is looked up (an embedding and its positions) by so many that
+ * all sums behind it are stored for less than they save.  NULL: nothing. */
+static struct val *looked_up_summand(struct pl *pl, const struct anchor *s, const struct reader *reader)
+{
+	const struct val *v = s->out;
+
+	if (s->readers < 4 || pl_all_plain(pl))
+		return NULL;
+	while (!reader[v->id].several && (v = reader[v->id].op) && !v->root && pl_numel_now(v) == pl_numel_now(s->out))
+		for (int i = 0; i < v->n_arg; i++) {
+			struct val *x = behind_views(v->arg[i]);
+
+			if ((x->kind == V_OP || x->kind == V_GATHER) && x->result && !x->root && x->dt == s->out->dt &&
+				pl_numel_now(x) == pl_numel_now(v) && is_looked_up(pl, x))
+				return x;
+		}
+	return NULL;
+}
+
+/* The last that its kernel can end in of what all read that read the product: the sum with a residual, which each of
+ * them would read and add up again. */
+static struct val *with_residual(struct pl *pl, struct anchor *s, const struct reader *reader)
+{
+	struct val *best = NULL, *v = s->out;
+
+	if (s->readers < 2 || !pl_anchor_ops[s->kind]->ends_for || pl_all_plain(pl))
+		return NULL;
+	while (!reader[v->id].several && (v = reader[v->id].op) && !v->root && pl_numel_now(v) == pl_numel_now(s->out))
+		if (v->result && v->dt == s->out->dt && reader[v->id].whole && can_end_in(pl, s, v))
+			best = v;
+	return best;
+}
+
+/* cuda: what is stored of a product that several kernels read.  Returns how many such values there are. */
+static int store_ends(struct pl *pl, struct val **list, int n)
+{
+	struct reader *reader = find_readers(pl, list, n);
+	int found = 0;
+
+	for (int a = 0; a < pl->n_anchor; a++) {
+		struct anchor *s = pl->anchor[a];
+		struct val *end;
+
+		if (s->consumers < 2 || s->out->root || !pl_anchor_ops[s->kind]->stores_fp32 || n + found + 2 > PL_MAX_ROOTS)
+			continue;
+		if ((end = looked_up_summand(pl, s, reader))) {
+			pl_store_as_typed(pl, end, "what products end in reads it, which would look it up element by element");
+			list[n + found++] = end;
+		}
+		if ((end = with_residual(pl, s, reader)) || (end = with_bias(s, reader))) {
+			pl_store_as_typed(pl, end, "several kernels read what the product ends in");
+			list[n + found++] = end;
+		}
+	}
+	return found;
 }
 
 /* cuda: what is stored reads a product turned around only (what a mixer's second product adds to, a residual of
@@ -370,7 +491,7 @@ static void turn_products(struct pl *pl, struct val *const *list, int n)
 	}
 	for (int a = 0; a < pl->n_anchor; a++)
 		if (turning[a].known && !turning[a].straight && !pl->anchor[a]->out->root)
-			pl_anchor_ops[pl->anchor[a]->kind]->turn(pl, pl->anchor[a], turning[a].items, turning[a].rows);
+			pl_anchor_ops[pl->anchor[a]->kind]->turn(pl, pl->anchor[a], turning[a].items, turning[a].rows, 0);
 	pl->n_var = n_var;
 }
 
