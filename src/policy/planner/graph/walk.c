@@ -149,22 +149,42 @@ void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx)
 	}
 }
 
+struct cost {
+	int sum;
+	const struct ix *const *var; /* only of what is computed for each of these; NULL: of all */
+	int n_var;
+};
+
 static int add_cost(void *ctx, struct val *v, const struct ix *const *idx)
 {
-	(void)idx;
-	if (v->kind == V_OP)
-		*(int *)ctx += pl_ops[v->op].cost;
+	struct cost *c = ctx;
+	int counts = v->kind == V_OP && !c->var;
+
+	for (int d = 0; v->kind == V_OP && d < v->rank; d++)
+		for (int i = 0; i < c->n_var; i++)
+			counts |= ix_has(idx[d], ix_as_var(c->var[i]));
+	if (counts)
+		c->sum += pl_ops[v->op].cost;
 	return 0;
+}
+
+static int cost(struct pl *pl, struct val *v, const struct ix *const *idx, struct cost c)
+{
+	struct walk w;
+
+	pl_walk_init(&w, pl, v);
+	w.stop = add_cost;
+	w.stop_ctx = &c;
+	pl_walk(&w, v, idx);
+	return c.sum;
 }
 
 int pl_cost(struct pl *pl, struct val *v, const struct ix *const *idx)
 {
-	struct walk w;
-	int cost = 0;
+	return cost(pl, v, idx, (struct cost){ .var = NULL });
+}
 
-	pl_walk_init(&w, pl, v);
-	w.stop = add_cost;
-	w.stop_ctx = &cost;
-	pl_walk(&w, v, idx);
-	return cost;
+int pl_cost_along(struct pl *pl, struct val *v, const struct ix *const *idx, const struct ix *const *var, int n)
+{
+	return cost(pl, v, idx, (struct cost){ .var = var, .n_var = n });
 }

@@ -46,3 +46,6 @@ void pl_map_index(struct pl *pl, const struct val *v, const struct ix *const *ma
 	const struct ix **out);
 /* What computing v at idx costs, in the units of pl_ops, without what is stored or reduced. */
 int pl_cost(struct pl *pl, struct val *v, const struct ix *const *idx);
+/* The same of operations alone whose index has one of these variables: others are computed once for all of their
+ * values. */
+int pl_cost_along(struct pl *pl, struct val *v, const struct ix *const *idx, const struct ix *const *var, int n);

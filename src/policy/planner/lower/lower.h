@@ -73,9 +73,9 @@ static inline struct val *pl_transposed(struct pl *pl, struct val *a)
 /* v; if it is computed, it is stored first, since it is read more than once. */
 struct val *pl_stored(struct pl *pl, struct val *v);
 
-/* cuda: v, of which each element would be computed so many times, is stored first where these are three or more, and
- * take half as long again as a store and a load.  A square is computed again. */
-void pl_store_costly(struct pl *pl, struct val *v, double times);
+/* cuda: v, of which each element would be computed so many times along the dimensions from `first` on, is stored first
+ * where these are three or more, and take half as long again as a store and a load.  A square is computed again. */
+void pl_store_costly(struct pl *pl, struct val *v, double times, int first);
 /* The concatenation of n values along dimension d as one expression: each piece is read only where a condition on the
  * index holds. */
 struct val *pl_concatenated(struct pl *pl, struct val **v, int n, int d);

@@ -525,19 +525,27 @@ static double windows_of(int nd, const int64_t *k, const int64_t *s)
 	return n;
 }
 
-void pl_store_costly(struct pl *pl, struct val *a, double times)
+void pl_store_costly(struct pl *pl, struct val *a, double times, int first)
 {
 	static const double WORK = 2.1e7, BYTES = 4.2e6,
 						LAUNCH_US = 2; /* of a microsecond: in the units of pl_ops, bytes */
+	const struct ix *idx[PL_MAX_RANK], *sub[PL_MAX_RANK];
+	const int n = a->rank - first;
 	double computed, stored;
 
+	memcpy(idx, pl->place, (size_t)a->rank * sizeof(*idx));
 	while (!a->root &&
 		(a->kind == V_VIEW ||
-			(a->kind == V_OP && (a->n_arg == 1 || a->arg[0] == a->arg[1]) && pl_ops[a->op].cost <= 1)))
+			(a->kind == V_OP && (a->n_arg == 1 || a->arg[0] == a->arg[1]) && pl_ops[a->op].cost <= 1))) {
+		if (a->kind == V_VIEW) {
+			pl_map_index(pl, a, a->map, a->arg[0]->rank, idx, sub);
+			memcpy(idx, sub, sizeof(idx));
+		}
 		a = a->arg[0];
+	}
 	if (pl->target != WW_TARGET_CUDA || times < 3 || a->kind != V_OP || a->root || !pl_is_float(a->dt))
 		return;
-	computed = (times - 1) * pl_cost(pl, a, pl->place) * (double)pl_numel_now(a) / WORK;
+	computed = (times - 1) * pl_cost_along(pl, a, idx, pl->place + first, n) * (double)pl_numel_now(a) / WORK;
 	stored = LAUNCH_US + 2 * (double)pl_itemsize(a->dt) * (double)pl_numel_now(a) / BYTES;
 	if (computed > 1.5 * stored)
 		pl_store_as_typed(pl, a, "several results read each element, which takes longer to compute than to load");
@@ -547,7 +555,7 @@ void pl_store_costly(struct pl *pl, struct val *a, double times)
  * for maxima of 4 x 4). */
 static void store_costly(struct pl *pl, struct val *a, int nd, const int64_t *k, const int64_t *s)
 {
-	pl_store_costly(pl, a, windows_of(nd, k, s));
+	pl_store_costly(pl, a, windows_of(nd, k, s), a->rank - nd);
 }
 
 static void max_pool(struct pl *pl, struct gnode *n)

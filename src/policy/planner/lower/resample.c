@@ -177,7 +177,7 @@ static void store_resampled(struct pl *pl, const struct gnode *n, struct val *a,
 	for (int d = first; d < a->rank; d++)
 		times *= reads_along(n, a, d, taps);
 	if (pl->target == WW_TARGET_CUDA) {
-		pl_store_costly(pl, a, times);
+		pl_store_costly(pl, a, times, first);
 		return;
 	}
 	while (a->kind == V_VIEW && !a->cond && !a->root)
