@@ -8,6 +8,11 @@ inline float exp2_(float x)
 	const float y = exp2f(x);
 	return y < 0x1p-126f ? 0.f : y; /* ftz */
 }
+inline float log2_(float x)
+{
+	const float y = log2f(x);
+	return fabsf(x) < 0x1p-126f ? -INFINITY : y + fmaxf(1.f, fabsf(y)) * 0x1p-23f; /* a little off, as it may be */
+}
 inline float rcp_ftz_(float x) { return 1 / x; }
 inline float rcp_(float x) { return 1.f / x * (1.f + 0x1p-23f); } /* a unit off, as it may be */
 inline float max_nan(float a, float b) { return a != a || a > b ? a : b; }

@@ -55,6 +55,44 @@ PL_FN float pl_gelu16f(float a)
 	return a * (a > 0.0f ? 1.0f - below : below);
 }
 
+PL_FN float pl_expm1_16f(float a)
+{
+	const float near = a * fmaf(fmaf(0.166666667f, a, 0.5f), a, 1.0f), far = pl_exp16f(a) - 1.0f;
+	return fabsf(a) < 0.03125f ? near : far;
+}
+PL_FN float pl_log1p_16f(float a)
+{
+	const float near = a * fmaf(fmaf(0.333333333f, a, -0.5f), a, 1.0f), far = ww::log2_(1.0f + a) * 0.693147181f;
+	return fabsf(a) < 0.03125f ? near : far;
+}
+
+/* e^a - 1 and log(1 + a) to 1e-6 of themselves without a branch, half the instructions of C's: a polynomial near 0,
+ * beyond it what they are by definition.  Those of C have branches for infinities, behind which each element waits (an
+ * elu of four floats: 150 instructions and eight branches, 91 and none). */
+PL_FN float pl_expm1f(float a)
+{
+	const float p = fmaf(
+		fmaf(fmaf(fmaf(fmaf(1.98756206e-4f, a, 1.3981998e-3f), a, 8.3334522e-3f), a, 0.0416657959f), a, 0.166666655f),
+		a, 0.5f);
+	const float near = fmaf(p * a, a, a), far = expf(a) - 1.0f;
+	return fabsf(a) < 0.5f ? near : far;
+}
+PL_FN float pl_log1pf(float a)
+{
+	const float q = fmaf(
+		fmaf(fmaf(fmaf(-0.0480119252f, a, 0.106911622f), a, -0.1313506f), a, 0.144323436f), a, -0.166459097f);
+	const float p = fmaf(fmaf(fmaf(fmaf(q, a, 0.199937482f), a, -0.250002033f), a, 0.333333944f), a, -0.5f);
+	const float near = fmaf(p * a, a, a), far = ww::log2_(1.0f + a) * 0.693147181f;
+	return a > -0.25f && a < 0.5f ? near : far;
+}
+/* Of a from 0 to 1: what a softplus adds to its argument, or to 0. */
+PL_FN float pl_log1p_unitf(float a)
+{
+	const float q = fmaf(
+		fmaf(fmaf(fmaf(5.23262925e-3f, a, -0.0295049866f), a, 0.0782255571f), a, -0.13663214f), a, 0.191059928f);
+	return fmaf(fmaf(fmaf(fmaf(q, a, -0.24842979f), a, 0.333190965f), a, -0.499994931f), a, 0.99999997f) * a;
+}
+
 PL_FN float pl_of_bits(const float *, unsigned bits) { return __uint_as_float(bits); }
 PL_FN float pl_of_bits(const __half *, unsigned bits) { return __half2float(__ushort_as_half((unsigned short)bits)); }
 PL_FN float pl_of_bits(const __nv_bfloat16 *, unsigned bits) { return __uint_as_float(bits << 16); }

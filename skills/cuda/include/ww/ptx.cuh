@@ -1,6 +1,6 @@
-/* ptx.cuh - instructions without a C++ form, except those of tensor cores: a fast power of two and reciprocal, extrema
- * that keep NaN, barriers of some warps, the shared memory of a cluster's blocks, and launches that overlap
- * (programmatic dependent launch).
+/* ptx.cuh - instructions without a C++ form, except those of tensor cores: a fast power of two, logarithm and
+ * reciprocal, extrema that keep NaN, barriers of some warps, the shared memory of a cluster's blocks, and launches that
+ * overlap (programmatic dependent launch).
  *
  * Macro of the plan: PDL_, 1 where it calls ww_pdl_all().
  *
@@ -16,6 +16,14 @@ __device__ __forceinline__ float exp2_(float x)
 {
 	float y;
 	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
+/* The binary logarithm, to 2^-22, of itself outside of 0.5 to 2, one instruction; of subnormal x that of 0. */
+__device__ __forceinline__ float log2_(float x)
+{
+	float y;
+	asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
 	return y;
 }
 

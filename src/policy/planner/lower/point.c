@@ -25,7 +25,25 @@ static struct val *num(struct pl *pl, struct gnode *n, double f) { return pl_con
 enum { TO_RADIANS, TO_DEGREES };
 static const double PI = 3.14159265358979323846;
 
-static void unary(struct pl *pl, struct gnode *n) { done(n, pl_op1(pl, n->variant, operand(pl, n, 0, "self"))); }
+/* Is the result of a function rounded to 16 bits by PyTorch, so that a short formula is as good as an exact one? */
+static int is_rounded(const struct pl *pl, const struct gnode *n)
+{
+	return pl->target == WW_TARGET_CUDA && pl_is_half(n->meta[0].dt) && pl_algebra(pl);
+}
+
+/* op, or the short form of it where that is as good. */
+static struct val *short_of(struct pl *pl, struct gnode *n, enum pl_op op, struct val *x)
+{
+	static const int forms[][2] = { { OP_EXP, OP_EXP16 }, { OP_EXPM1, OP_EXPM1_16 }, { OP_LOG1P, OP_LOG1P_16 },
+		{ OP_LOG1P_UNIT, OP_LOG1P_16 }, { OP_SIGMOID, OP_SIGMOID16 } };
+
+	for (size_t i = 0; is_rounded(pl, n) && i < WW_ARRAY_LEN(forms); i++)
+		if (forms[i][0] == (int)op)
+			op = forms[i][1];
+	return pl_op1(pl, op, x);
+}
+
+static void unary(struct pl *pl, struct gnode *n) { done(n, short_of(pl, n, n->variant, operand(pl, n, 0, "self"))); }
 
 /* torch.round(decimals=...), which may be negative. */
 static void rounded(struct pl *pl, struct gnode *n)
@@ -251,9 +269,13 @@ static void prelu(struct pl *pl, struct gnode *n)
 
 static struct val *elu_of(struct pl *pl, struct gnode *n, struct val *x, double alpha, double scale, double in_scale)
 {
-	struct val *neg = MUL(pl_op1(pl, OP_EXPM1, in_scale == 1 ? x : MUL(x, N(in_scale))), N(alpha * scale));
+	/* A choice of two would be a branch on cuda, where a warp does both sides of it. */
+	int cuda = pl->target == WW_TARGET_CUDA;
+	struct val *low = cuda ? MIN(x, N(0)) : x, *high = cuda ? MAX(x, N(0)) : x;
 
-	return where_pos(pl, n, x, scale == 1 ? x : MUL(x, N(scale)), neg);
+	low = MUL(short_of(pl, n, OP_EXPM1, in_scale == 1 ? low : MUL(low, N(in_scale))), N(alpha * scale));
+	high = scale == 1 ? high : MUL(high, N(scale));
+	return cuda ? ADD(high, low) : where_pos(pl, n, x, high, low);
 }
 
 static void elu(struct pl *pl, struct gnode *n)
@@ -275,16 +297,7 @@ static void celu(struct pl *pl, struct gnode *n)
 	done(n, elu_of(pl, n, operand(pl, n, 0, "self"), alpha, 1, 1 / alpha));
 }
 
-/* Is the result of a function rounded to 16 bits by PyTorch, so that a short formula is as good as an exact one? */
-static int is_rounded(const struct pl *pl, const struct gnode *n)
-{
-	return pl->target == WW_TARGET_CUDA && pl_is_half(n->meta[0].dt) && pl_algebra(pl);
-}
-
-static struct val *sigmoid_of(struct pl *pl, struct gnode *n, struct val *x)
-{
-	return pl_op1(pl, is_rounded(pl, n) ? OP_SIGMOID16 : OP_SIGMOID, x);
-}
+static struct val *sigmoid_of(struct pl *pl, struct gnode *n, struct val *x) { return short_of(pl, n, OP_SIGMOID, x); }
 
 static void sigmoid(struct pl *pl, struct gnode *n) { done(n, sigmoid_of(pl, n, operand(pl, n, 0, "self"))); }
 
@@ -312,11 +325,18 @@ static void silu(struct pl *pl, struct gnode *n)
 	done(n, MUL(x, sigmoid_of(pl, n, x)));
 }
 
+/* log(1 + e^-|x|) */
+static struct val *log1p_exp(struct pl *pl, struct gnode *n, struct val *x)
+{
+	return short_of(pl, n, OP_LOG1P_UNIT, short_of(pl, n, OP_EXP, pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, x))));
+}
+
 static struct val *softplus_of(struct pl *pl, struct gnode *n, struct val *x, double beta, double threshold)
 {
-	struct val *b = beta == 1 ? x : MUL(x, N(beta)),
-			   *soft = pl_op1(pl, OP_LOG1P, pl_op1(pl, OP_EXP, MIN(b, N(threshold))));
+	struct val *b = beta == 1 ? x : MUL(x, N(beta)), *soft = ADD(MAX(b, N(0)), log1p_exp(pl, n, b));
 
+	if (beta == 1 && threshold >= 20)
+		return soft; /* which is x from there on, once it is rounded */
 	return pl_where(pl, GT(b, N(threshold)), x, beta == 1 ? soft : MUL(soft, N(1 / beta)));
 }
 
@@ -335,8 +355,7 @@ static void mish(struct pl *pl, struct gnode *n)
 		done(n, MUL(x, pl_op1(pl, OP_TANH, softplus_of(pl, n, x, 1, 20))));
 		return;
 	}
-	w = pl_op1(pl, is_rounded(pl, n) ? OP_EXP16 : OP_EXP,
-		MIN(x, N(20))); /* tanh(log(1 + w)) = ((1 + w)^2 - 1) / ((1 + w)^2 + 1) */
+	w = short_of(pl, n, OP_EXP, MIN(x, N(20))); /* tanh(log(1 + w)) = ((1 + w)^2 - 1) / ((1 + w)^2 + 1) */
 	top = MUL(w, ADD(w, N(2)));
 	done(n, MUL(x, pl_op2(pl, OP_QUOTIENT, top, ADD(top, N(2)))));
 }
@@ -359,7 +378,7 @@ static void log_sigmoid(struct pl *pl, struct gnode *n)
 {
 	struct val *x = operand(pl, n, 0, "self");
 
-	done(n, SUB(MIN(x, N(0)), pl_op1(pl, OP_LOG1P, pl_op1(pl, OP_EXP, pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, x))))));
+	done(n, SUB(MIN(x, N(0)), log1p_exp(pl, n, x)));
 }
 
 static void softshrink(struct pl *pl, struct gnode *n)
@@ -404,8 +423,7 @@ static void logaddexp(struct pl *pl, struct gnode *n)
 {
 	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "other");
 
-	done(
-		n, ADD(MAX(a, b), pl_op1(pl, OP_LOG1P, pl_op1(pl, OP_EXP, pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, SUB(a, b)))))));
+	done(n, ADD(MAX(a, b), log1p_exp(pl, n, SUB(a, b))));
 }
 
 static void where(struct pl *pl, struct gnode *n)
@@ -599,7 +617,7 @@ static void logaddexp2(struct pl *pl, struct gnode *n)
 
 	float_operands(pl, n, &a, &b);
 	d = pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, SUB(a, b)));
-	done(n, ADD(MAX(a, b), MUL(pl_op1(pl, OP_LOG1P, pl_op1(pl, OP_EXP2, d)), N(1.4426950408889634))));
+	done(n, ADD(MAX(a, b), MUL(pl_op1(pl, OP_LOG1P_UNIT, pl_op1(pl, OP_EXP2, d)), N(1.4426950408889634))));
 }
 
 static void ldexp_(struct pl *pl, struct gnode *n)

@@ -56,7 +56,7 @@ static enum pl_red gathered_by(struct pl *pl, const struct kern *k, int i, struc
 		return RED_COUNT;
 	if (is_op(pl, &at, OP_MUL, &diff, &other) && same_at(&diff, &other))
 		by = RED_SUM;
-	else if (is_op(pl, &at, OP_EXP, &diff, NULL))
+	else if (is_op(pl, &at, OP_EXP, &diff, NULL) || is_op(pl, &at, OP_EXP16, &diff, NULL))
 		by = RED_MAX;
 	return by < RED_COUNT && is_op(pl, &diff, OP_SUB, x, centre) && !changes_by_column(k, centre) ? by : RED_COUNT;
 }
