@@ -382,6 +382,27 @@ static int lies_across(struct pl *pl, struct kern *k, const struct val *v)
 	return across > 2 * other && across > 1 << 16;
 }
 
+enum { ACROSS_COLUMNS = 256, ACROSS_ELEMENTS = 1 << 20 };
+
+/* cuda: does row kernel k read along its columns, and store along another axis?  Each element is a sector then, since
+ * of a long row's neighbours other warps store (1,024 x 16 x 2,048, each row over its root mean square, stored turned:
+ * 585 us, memory takes 64, H200).  In short rows threads of a warp have neighbours. */
+static int stores_across(struct pl *pl, struct kern *k, const struct val *v)
+{
+	const struct ix_atom *lane = k->n_col ? k->col[k->n_col - 1] : NULL;
+	const struct ix *off[512], *out = pl_offset(pl, v->root, k->out_idx[0]);
+	struct buf *buf[512];
+	double along = 0, other = 0;
+
+	if (pl->target != WW_TARGET_CUDA || k->kind != K_ROW || k->n_out != 1 || !lane || !ix_has(out, lane) ||
+		pl_runs_along(pl, out, lane) || ix_num(pl_extent(pl, k->col, k->n_col)) <= ACROSS_COLUMNS ||
+		pl_numel_now(v) < ACROSS_ELEMENTS)
+		return 0;
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		*(pl_runs_along(pl, off[i], lane) ? &along : &other) += pl_visits(k, off[i]);
+	return along > other;
+}
+
 /* Can every reduction that v needs be done on the spot? */
 static int all_inline(struct pl *pl, struct val *v)
 {
@@ -582,6 +603,18 @@ static int scan_space(struct pl *pl, struct kern *k, struct val *v, const struct
 	return 1;
 }
 
+static void row_kernel(struct pl *pl, struct val *v);
+
+/* Reduction r of v at idx, or what v makes of it, is stored by a kernel of its own; then v's kernel is planned. */
+static void store_red(struct pl *pl, struct val *v, const struct ix *const *idx, struct val *r, const char *why)
+{
+	struct val *store = pl_store_for(pl, v, idx, v, r, NULL);
+
+	pl_store_because(pl, store, why);
+	pl_group_value(pl, store);
+	row_kernel(pl, v);
+}
+
 static void row_kernel(struct pl *pl, struct val *v)
 {
 	const struct ix *idx[PL_MAX_RANK];
@@ -604,18 +637,18 @@ static void row_kernel(struct pl *pl, struct val *v)
 	} else if (pl_may_inline(pl, v, l->val)) {
 		pl_own_vars(pl, v, idx);
 		pl_point_space(pl, k, v, idx);
-	} else { /* no space of ours: store it, or what v makes of it, and look again */
-		struct val *store = pl_store_for(pl, v, idx, v, l->val, NULL);
-
-		pl_store_because(pl, store, PL_OTHER_ROWS);
-		pl_group_value(pl, store);
-		row_kernel(pl, v);
+	} else { /* no space of ours */
+		store_red(pl, v, idx, l->val, PL_OTHER_ROWS);
 		return;
 	}
 	if (!k->n_out)
 		stores_at(k, v, idx);
 	if (k->kind == K_ROW && does_too_much(pl, k, v)) {
 		row_kernel(pl, v);
+		return;
+	}
+	if (l && stores_across(pl, k, v)) {
+		store_red(pl, v, idx, l->val, "what its reader stores lies across the rows");
 		return;
 	}
 	if (suits_points(pl, k, v, l))
