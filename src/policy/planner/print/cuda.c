@@ -133,6 +133,36 @@ static void print_point_by_row(struct pl *pl, struct kern *k, struct ww_str *s)
 		pick_v(pl, k), rows, cols, l->unroll * l->threads, l->threads, l->threads, pl_plan_args(pl, k, "\t\t"));
 }
 
+/* T threads have a row, and a block several rows; what is computed once a row is, by each of them.  As above, threads
+ * beyond the end load the last vector again. */
+static void print_point_beside(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct loop *l = k->loop;
+	const char *rows = ix_text(pl, l->outer), *cols = ix_text(pl, l->len);
+
+	ww_str_adds(s,
+		pl_named(pl, k,
+			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n%s"
+			"\tenum { V = @_V, T = @_T };\n"
+			"\tconst ix_t cols = %s / V, rows = %s, own = (ix_t)blockIdx.x * (@_BLOCK / T) + threadIdx.x / T;\n"
+			"\tconst ix_t row = own < rows ? own : rows - 1, first = threadIdx.x %% T;\n",
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols, rows));
+	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
+	ww_str_addf(s, "%s\n%s}\n\n", pl_indent(pl, l->pass[0].row, 1),
+		point_loops(pl, k,
+			"\t\tconst ix_t at = first + u * T;\n\t\tconst bool live = at < cols && own < rows;\n"
+			"\t\tconst ix_t c = (at < cols ? at : cols - 1) * V;\n",
+			""));
+	k->launch = pl_named(pl, k,
+		"\t{\n%s\t\tconst long long rows = %s, cols = %s / v, most = ww_min(%d, %d / v);\n"
+		"\t\tlong long t = ww_max(1, %d / v);\n\n\t\twhile (t < %d && t * most < cols)\n\t\t\tt *= 2;\n"
+		"\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_T\", t);\n"
+		"\t\tww_define(p, \"@_U\", ww_cdiv(cols, t));\n\t\tww_define(p, \"@_BLOCK\", %d);\n"
+		"\t\tww_launch(p, \"@\", ww_cdiv(rows * t, %d), 1, 1, %d, 1, 1);\n%s\t}\n",
+		pick_v(pl, k), rows, cols, PL_BESIDE, l->beside, PL_SEGMENT / pl_itemsize(k->out[0]->dt), l->threads,
+		l->threads, l->threads, l->threads, pl_plan_args(pl, k, "\t\t"));
+}
+
 /* The loads of all of a thread's vectors, ahead of the first store: the compiler moves none past a store. */
 static void print_loads_ahead(struct pl *pl, struct kern *k, struct ww_str *s)
 {
@@ -553,7 +583,7 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 void pl_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	if (k->kind == K_POINT)
-		(k->loop->by_row ? print_point_by_row : print_point)(pl, k, s);
+		(k->loop->beside ? print_point_beside : k->loop->by_row ? print_point_by_row : print_point)(pl, k, s);
 	else if (k->kind == K_ROW)
 		(k->loop->along == ROWS ? print_rows_down : print_rows_across)(pl, k, s);
 	else

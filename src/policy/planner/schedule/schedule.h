@@ -64,6 +64,7 @@ struct loop {
 	int n_cached;
 	int tile, unroll; /* cpu: elements of a block; vectors in a step */
 	int by_row;       /* cuda, pointwise: a block stays in a row, and reads once what no column changes */
+	int beside;       /* cuda, pointwise, by_row: a block has several rows; elements of a thread, at most */
 	int asks_ahead;   /* cuda, pointwise: a thread's vectors are all loaded before the first is stored */
 	int behind;       /* cuda, pointwise: a thread computes all of its vectors before it stores the first */
 	int across; /* pointwise: rows are neighbours for some operands (cuda: a warp does so many of few columns); 0: no */
@@ -114,6 +115,8 @@ enum { PL_STREAMED = 4096, PL_HELD = 64, PL_DOWN = 16 };
 int pl_unrolled_down(struct pl *pl, struct kern *k);
 /* cuda: vectors that the passes of a row kernel hold for later ones. */
 int pl_loads_held(const struct kern *k);
+/* cuda, loop.beside: vectors of a thread, at most; bytes that the threads of a row read at once, at least. */
+enum { PL_BESIDE = 8, PL_SEGMENT = 64 };
 /* The linear number of a row kernel's current column, as text. */
 const char *pl_linear_column(struct pl *pl, struct kern *k);
 /* cpu: do stores along the lane go around the caches?  Not those of pointwise kernels with rows of few vectors that are
