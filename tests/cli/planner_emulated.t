@@ -31,7 +31,7 @@ GRAPHS = ["adjoining_windows", "attention_masks", "channels_last", "concatenated
           "residual_sums", "rnn_of_rows", "rows_of_parts", "scans_in_rows", "small_matrices", "sorts", "stored_last",
           "turned_products", "turned_results", "windows"]
 OTHERS = ["across", "attention_bands", "attention_halves", "attention_hot", "channels_last_3d", "few_columns",
-          "gated_last", "gather_outer", "halves_turned", "held_columns",
+          "gated_last", "gather_outer", "groups_scanned", "halves_turned", "held_columns",
           "kept_down", "lines_shared", "modulated", "rows_apart", "rows_beside", "running_minimum", "scaled_heads",
           "scans_back_in_rows", "scans_from_the_end", "shuffled_channels", "small_products", "sorted_values",
           "stored_across", "transposed_columns", "windows_kept"]

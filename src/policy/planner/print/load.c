@@ -27,6 +27,25 @@ static int looked_up(const struct ix *x)
 /* Does the expression belong to a functor of an anchor (cuda), which has no row level? */
 static int is_functor(const struct expr *e) { return e->block[1] == e->block[2]; }
 
+enum { WIDEST = 8 };
+
+/* cuda: do all lanes of a vector share the place?  It depends on the lane by quotients by multiples of any vector's
+ * elements alone (statistics of groups of columns). */
+static int is_of_vector(const struct expr *e, const struct ix *off)
+{
+	int64_t n;
+
+	for (int i = 0; i < off->n; i++)
+		for (int a = 0; a < off->m[i].n; a++) {
+			const struct ix_atom *t = off->m[i].atom[a];
+
+			if (pl_has_lane(e, pl_of_var(e->pl, t)) &&
+				!(t->kind == IX_DIV && ix_as_var(t->a) == e->lane && ix_is_const(t->b, &n) && n % WIDEST == 0))
+				return 0;
+		}
+	return 1;
+}
+
 /* Have the vector loaded before the loop over the lanes.  In a functor also an element that all lanes share, or the
  * lanes' elements one by one, `step` apart: loaded behind the branches of its stores, each store would wait for them.
  * 0: there are too many vectors (64 steps of a recurrence, each of which reads two); this one's elements are loaded in
@@ -36,7 +55,8 @@ static int load_cuda_vec(struct expr *e, struct buf *b, const struct ix *off, co
 {
 	struct pl *pl = e->pl;
 	const struct ix *cond = e->scope ? e->cond : NULL;
-	const char *index = pl_has_lane(e, off) ? e->vload_index : "[0]";
+	const int one = is_of_vector(e, off);
+	const char *index = one ? "[0]" : e->vload_index;
 
 	for (int i = 0; i < e->n_vload; i++)
 		if (e->vload[i].buf == b && ix_same(e->vload[i].base, off) && !e->vload[i].apart &&
@@ -45,7 +65,7 @@ static int load_cuda_vec(struct expr *e, struct buf *b, const struct ix *off, co
 	if (e->n_vload >= (int)WW_ARRAY_LEN(e->vload))
 		return 0;
 	e->vload[e->n_vload] = (struct vload){
-		.buf = b, .base = off, .stage = e->stage, .cond = cond, .one = !pl_has_lane(e, off), .step = step
+		.buf = b, .base = off, .stage = e->stage, .cond = cond, .one = one, .step = step
 	};
 	e->vload[e->n_vload].name = pl_fmt(pl, "x%d", e->n_vload);
 	t->t = pl_fmt(pl, "%s%s", e->vload[e->n_vload++].name, index);
@@ -367,8 +387,8 @@ struct etext pl_load(struct expr *e, struct buf *b, const struct ix *const *idx)
 	if (e->cuda_vec && (!e->down || t.level == 2) && (!e->scope || is_loaded_ahead(e, off)) &&
 		(b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16 || b->dt == WW_BOOL ||
 			(b->dt == WW_I64 && e->k->kind == K_POINT)) &&
-		(pl_has_lane(e, off) ? ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1)
-							 : is_functor(e) && !e->scope && (rest = off)) &&
+		(!is_of_vector(e, off) ? ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1)
+							   : is_functor(e) && !e->scope && (rest = off)) &&
 		!(is_functor(e) ? ix_looks_up(rest) : looked_up(rest)) && /* a functor loads its indices later */
 		load_cuda_vec(e, b, off, NULL, &t))
 		return t;
