@@ -327,6 +327,39 @@ static void test_stored_behind(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* A dimension that a reshape splits is as long as its parts, as PyTorch would have it, which the plan checks.  Then
+ * what is read through it is one axis, of which vectors are. */
+static void test_unflattened(void **state)
+{
+	static const char *const want[] = { "cols = (S0*15) / V", "ww::load(in_x + c, x0);" };
+	struct pl_result r = cuda_holds("unflattened.json", want, WW_ARRAY_LEN(want), 1);
+
+	(void)state;
+	assert_non_null(strstr(r.plan_text, "WW_EQUAL(S1, 15);"));
+	ww_pl_result_release(&r);
+}
+
+/* Rows whose result lies across: a kernel for what is known of each, and one in tiles. */
+static void test_stored_across(void **state)
+{
+	static const char *const want[] = { "/* rows: pow_1, mean, add, rsqrt */", "/* pointwise: mul, transpose",
+		"HIGH = k1_HIGH" };
+	struct pl_result r = cuda_holds("stored_across.json", want, WW_ARRAY_LEN(want), 2);
+
+	(void)state;
+	ww_pl_result_release(&r);
+}
+
+/* Statistics of groups of columns: one load for a vector of a scan's operand. */
+static void test_groups_scanned(void **state)
+{
+	static const char *const want[] = { "\t\tfloat x1[1];\n", "ww::load(t0 + (i8*2 + (c / 24)), x1);" };
+	struct pl_result r = cuda_holds("groups_scanned.json", want, WW_ARRAY_LEN(want), 2);
+
+	(void)state;
+	ww_pl_result_release(&r);
+}
+
 /* Bicubic to twice the lines or more: lines are stored in fp32, of which each result has four. */
 static void test_lines_resampled(void **state)
 {
@@ -2611,9 +2644,10 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
 		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_rows_in_steps),
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
-		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
-		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
-		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
+		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_unflattened),
+		cmocka_unit_test(test_stored_across), cmocka_unit_test(test_groups_scanned),
+		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_rows_along_most),
+		cmocka_unit_test(test_sorted_values), cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
 		cmocka_unit_test(test_resampled_costly), cmocka_unit_test(test_vectors_of_halves),
 		cmocka_unit_test(test_windows_kept), cmocka_unit_test(test_scans_back_in_rows),
 		cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),

@@ -299,6 +299,7 @@ struct val *pl_reshape(struct pl *pl, struct val *a, int rank, const struct ix *
 			pl_fail(pl, "a reshape changes the number of elements (node %s)", pl_node_name(a));
 		}
 	}
+	pl_guard_eq(pl, na, nb, "the numbers of elements of a reshape");
 	if (i > i0)
 		unravel(pl, ravel(pl, pl->place, size, j0, j), a->size, i0, i, map);
 	return pl_view(pl, a, rank, size, map);

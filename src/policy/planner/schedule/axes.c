@@ -76,7 +76,7 @@ static int mergeable(
 			continue;
 		if (!ix_affine(pl, off[i], a, &ca, &rest) || !ix_affine(pl, rest, b, &cb, &rest2))
 			return 0;
-		if (ix_has(ca, b) || !ix_same(ca, ix_mul(pl, cb, b->b)))
+		if (ix_has(ca, b) || !ix_same(ix_fixed(pl, ca), ix_fixed(pl, ix_mul(pl, cb, b->b))))
 			return 0;
 	}
 	return 1;
