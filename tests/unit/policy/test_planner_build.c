@@ -339,6 +339,17 @@ static void test_unflattened(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* Short rows with a gate of their own, and reflected ones, that no wide vector divides: several in a block. */
+static void test_rows_beside(void **state)
+{
+	static const char *const want[] = { "live = at < cols && own < rows;", "\tfloat o0[k0_U][V];\n",
+		"\tfloat o0[k1_U][V];\n", "rows = (S0*S1*S2), own =", "row = own < rows ? own : rows - 1, first" };
+	struct pl_result r = cuda_holds("rows_beside.json", want, WW_ARRAY_LEN(want), 2);
+
+	(void)state;
+	ww_pl_result_release(&r);
+}
+
 /* Rows whose result lies across: a kernel for what is known of each, and one in tiles. */
 static void test_stored_across(void **state)
 {
@@ -2645,7 +2656,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_rows_in_steps),
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_unflattened),
-		cmocka_unit_test(test_stored_across), cmocka_unit_test(test_groups_scanned),
+		cmocka_unit_test(test_rows_beside), cmocka_unit_test(test_stored_across), cmocka_unit_test(test_groups_scanned),
 		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_rows_along_most),
 		cmocka_unit_test(test_sorted_values), cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
 		cmocka_unit_test(test_resampled_costly), cmocka_unit_test(test_vectors_of_halves),

@@ -144,10 +144,48 @@ static int merge_pair(
 	return 0;
 }
 
+struct row_work {
+	struct pl *pl;
+	const struct ix_atom *lane;
+	int cost;
+};
+
+static int add_row_work(void *ctx, struct val *v, const struct ix *const *idx)
+{
+	struct row_work *w = ctx;
+
+	for (int d = 0; d < v->rank; d++)
+		if (ix_has(idx[d], w->lane))
+			return 0;
+	w->cost += pl_cost(w->pl, v, idx);
+	return 1;
+}
+
+enum { COSTLY = 10 }; /* an exponential */
+
+/* Is something costly computed once a row of axis `lane`, in short rows that lie side by side in a block?  In vectors
+ * along several rows each element would compute it. */
+static int is_costly_beside(struct pl *pl, struct kern *k, const struct ix_atom *lane)
+{
+	struct row_work work = { pl, lane, 0 };
+	int size = pl_itemsize(k->out[0]->dt), vec = pl_widest(lane->b, 16 / size);
+	int64_t rows = 1;
+	struct walk w;
+
+	for (int d = 0; d < k->n_row - 1; d++)
+		rows *= ix_num(k->row[d]->b);
+	pl_walk_init(&w, pl, k->out[0]);
+	w.stop = add_row_work;
+	w.stop_ctx = &work;
+	pl_walk(&w, k->out[0], k->out_idx[0]);
+	return work.cost >= COSTLY && vec * size < 16 &&
+		pl_fits_beside(pl, rows, ix_num(lane->b) / vec, vec, size, 2 * 16 / size);
+}
+
 /* Rows of a pointwise kernel on cuda that no vector divides, though it divides what several of them have together: the
  * last two axes become one, where all that changes with both walks through them as through one.  What changes with one
  * of them only (a bias, a row's statistics) is then read element by element; long rows, which a block can stay in, are
- * left as they are for its sake. */
+ * left as they are for its sake, and short ones for what is costly. */
 static int merge_for_vectors(struct pl *pl, struct kern *k, const struct ix **off, int n_off)
 {
 	const struct ix_atom *a, *b;
@@ -165,7 +203,7 @@ static int merge_for_vectors(struct pl *pl, struct kern *k, const struct ix **of
 	for (int i = 0; i < n_off; i++)
 		if (ix_has(off[i], a) && ix_has(off[i], b) && !mergeable(pl, &off[i], 1, a, b))
 			return 0;
-	if (length >= PL_LONG_ROW && pl_reads_of_rows(pl, k, b) > 0)
+	if ((length >= PL_LONG_ROW && pl_reads_of_rows(pl, k, b) > 0) || is_costly_beside(pl, k, b))
 		return 0;
 	merge(pl, k, k->row, &k->n_row, k->n_row - 2);
 	return 1;

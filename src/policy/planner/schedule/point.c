@@ -195,6 +195,17 @@ static int vectors_in_turn(struct pl *pl, struct kern *k)
 	return pl_cost(pl, k->out[0], k->out_idx[0]) <= AHEAD_COST ? n : 1;
 }
 
+int pl_fits_beside(const struct pl *pl, int64_t rows, int64_t cols, int vec, int size, int most)
+{
+	int64_t threads = PL_SEGMENT / size / vec, turns;
+
+	while (threads * ww_min(PL_BESIDE, most / vec) < cols)
+		threads *= 2;
+	turns = ww_cdiv(cols, threads);
+	return cols < PL_LONG_ROW / 2 && turns >= 3 && 4 * cols >= 3 * threads * turns &&
+		rows * threads >= 256 * AHEAD_BLOCKS * (int64_t)pl->dev.sm_count;
+}
+
 /* cuda: elements of a thread, at most, where a block has rows side by side, each done by a few threads; 0: it has not.
  * So have short rows that no vector of 16 bytes divides, where each vector would find its row anew, and what is
  * computed once a row (35 x 81 x 75 rows of 108 bf16, each times a sigmoid: 76 us one by one, memory takes 22, H200),
@@ -206,7 +217,6 @@ static int rows_beside(struct pl *pl, struct kern *k)
 	struct buf *buf[512];
 	const struct loop *l = k->loop;
 	int vec = vector_of(pl, k), size = pl_itemsize(k->out[0]->dt), n_load = 0, differs = 0, most;
-	int64_t cols = ix_num(l->len) / vec, threads = PL_SEGMENT / size / vec, turns;
 
 	for (int i = 0, n = pl_all_loads(pl, k, off, buf, 512); i < n; i++) {
 		n_load += ix_has(off[i], l->lane);
@@ -216,13 +226,7 @@ static int rows_beside(struct pl *pl, struct kern *k)
 		!(*l->pass[0].row || !l->pass[0].n_load))
 		return 0;
 	most = (n_load > AHEAD_LOADS / 2 ? 1 : 2) * 16 / size;
-	while (threads * ww_min(PL_BESIDE, most / vec) < cols)
-		threads *= 2;
-	turns = ww_cdiv(cols, threads);
-	if (cols >= PL_LONG_ROW / 2 || turns < 3 || 4 * cols < 3 * threads * turns ||
-		ix_num(l->outer) * threads < 256 * AHEAD_BLOCKS * (int64_t)pl->dev.sm_count)
-		return 0;
-	return most;
+	return pl_fits_beside(pl, ix_num(l->outer), ix_num(l->len) / vec, vec, size, most) ? most : 0;
 }
 
 /* The statements of a pointwise kernel by vectors.  0: they have no vector form. */

@@ -117,6 +117,9 @@ int pl_unrolled_down(struct pl *pl, struct kern *k);
 int pl_loads_held(const struct kern *k);
 /* cuda, loop.beside: vectors of a thread, at most; bytes that the threads of a row read at once, at least. */
 enum { PL_BESIDE = 8, PL_SEGMENT = 64 };
+/* point.c, cuda: do blocks have so many rows side by side, of `cols` vectors of vec elements of so many bytes, at most
+ * `most` elements a thread? */
+int pl_fits_beside(const struct pl *pl, int64_t rows, int64_t cols, int vec, int size, int most);
 /* The linear number of a row kernel's current column, as text. */
 const char *pl_linear_column(struct pl *pl, struct kern *k);
 /* cpu: do stores along the lane go around the caches?  Not those of pointwise kernels with rows of few vectors that are
