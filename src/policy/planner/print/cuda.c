@@ -159,8 +159,8 @@ static void print_point_beside(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_T\", t);\n"
 		"\t\tww_define(p, \"@_U\", ww_cdiv(cols, t));\n\t\tww_define(p, \"@_BLOCK\", %d);\n"
 		"\t\tww_launch(p, \"@\", ww_cdiv(rows * t, %d), 1, 1, %d, 1, 1);\n%s\t}\n",
-		pick_v(pl, k), rows, cols, PL_BESIDE, l->beside, PL_SEGMENT / pl_itemsize(k->out[0]->dt), l->threads,
-		l->threads, l->threads, l->threads, pl_plan_args(pl, k, "\t\t"));
+		pick_v(pl, k), rows, cols, PL_BESIDE, l->beside, l->segment, l->threads, l->threads, l->threads, l->threads,
+		pl_plan_args(pl, k, "\t\t"));
 }
 
 /* The loads of all of a thread's vectors, ahead of the first store: the compiler moves none past a store. */

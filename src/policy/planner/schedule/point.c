@@ -206,27 +206,30 @@ int pl_fits_beside(const struct pl *pl, int64_t rows, int64_t cols, int vec, int
 		rows * threads >= 256 * AHEAD_BLOCKS * (int64_t)pl->dev.sm_count;
 }
 
-/* cuda: elements of a thread, at most, where a block has rows side by side, each done by a few threads; 0: it has not.
- * So have short rows that no vector of 16 bytes divides, where each vector would find its row anew, and what is
- * computed once a row (35 x 81 x 75 rows of 108 bf16, each times a sigmoid: 76 us one by one, memory takes 22, H200),
- * or where a place is long to compute (a reflection).  Not of so few elements that multiprocessors would be half empty,
- * nor of rows that leave more than a quarter of their threads' places empty. */
-static int rows_beside(struct pl *pl, struct kern *k)
+/* cuda: may a block have rows side by side, each done by a few threads?  Short ones that no vector of 16 bytes divides,
+ * where each vector would find its row anew, and what is computed once a row (35 x 81 x 75 rows of 108 bf16, each times
+ * a sigmoid: 76 us one by one, memory takes 22, H200), or where a place is long to compute (a reflection).  Not of so
+ * few elements that multiprocessors would be half empty, nor of rows that leave more than a quarter of their threads'
+ * places empty. */
+static void rows_beside(struct pl *pl, struct kern *k)
 {
 	const struct ix *off[512];
 	struct buf *buf[512];
-	const struct loop *l = k->loop;
+	struct loop *l = k->loop;
 	int vec = vector_of(pl, k), size = pl_itemsize(k->out[0]->dt), n_load = 0, differs = 0, most;
 
 	for (int i = 0, n = pl_all_loads(pl, k, off, buf, 512); i < n; i++) {
 		n_load += ix_has(off[i], l->lane);
+		size = ix_has(off[i], l->lane) ? (int)ww_max(size, pl_itemsize(buf[i]->dt)) : size;
 		differs |= ix_looks_up(off[i]) || pl_axis_divisor(off[i], l->lane);
 	}
 	if (vec * size >= 16 || k->n_out > 1 || !*l->pass[0].after || n_load > AHEAD_LOADS || differs ||
 		!(*l->pass[0].row || !l->pass[0].n_load))
-		return 0;
+		return;
 	most = (n_load > AHEAD_LOADS / 2 ? 1 : 2) * 16 / size;
-	return pl_fits_beside(pl, ix_num(l->outer), ix_num(l->len) / vec, vec, size, most) ? most : 0;
+	l->by_row = pl_fits_beside(pl, ix_num(l->outer), ix_num(l->len) / vec, vec, size, most);
+	l->beside = l->by_row ? most : 0;
+	l->segment = PL_SEGMENT / size;
 }
 
 /* The statements of a pointwise kernel by vectors.  0: they have no vector form. */
@@ -288,10 +291,8 @@ void pl_loop_point(struct pl *pl, struct kern *k)
 	l->vec = turned ? TURNED_VECTOR : l->along == COLUMNS ? pl_widest_loads(k) : 1;
 	if (cuda && k->n_out > 1 && k->out[0] == k->out[1]) /* pl_unroll(): what is stored is in registers until then */
 		l->vec = k->n_out > 8 ? 1 : (int)ww_min(2, l->vec);
-	if (cuda && l->along == COLUMNS && !l->by_row && !l->across && !kn->point.unroll) {
-		l->beside = l->n_row ? rows_beside(pl, k) : 0;
-		l->by_row = l->beside > 0;
-	}
+	if (cuda && l->along == COLUMNS && !l->by_row && !l->across && !kn->point.unroll && l->n_row)
+		rows_beside(pl, k);
 	if (cuda && l->along == COLUMNS && !l->by_row && !l->across && !kn->point.unroll)
 		l->unroll = vectors_ahead(pl, k);
 	l->asks_ahead = cuda && !l->by_row && !kn->point.unroll && l->unroll > 1;

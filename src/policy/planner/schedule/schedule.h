@@ -65,6 +65,7 @@ struct loop {
 	int tile, unroll; /* cpu: elements of a block; vectors in a step */
 	int by_row;       /* cuda, pointwise: a block stays in a row, and reads once what no column changes */
 	int beside;       /* cuda, pointwise, by_row: a block has several rows; elements of a thread, at most */
+	int segment;      /* so many elements of a row are read at once, at least */
 	int asks_ahead;   /* cuda, pointwise: a thread's vectors are all loaded before the first is stored */
 	int behind;       /* cuda, pointwise: a thread computes all of its vectors before it stores the first */
 	int across; /* pointwise: rows are neighbours for some operands (cuda: a warp does so many of few columns); 0: no */
