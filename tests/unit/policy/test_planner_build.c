@@ -1549,6 +1549,37 @@ static void test_images_of_one_pixel(void **state)
 	}
 }
 
+/* A filter of one element with a bias is a product that ends in it, of few channels: the library has a pass for the
+ * bias. Without one, or of many channels in fp32, it is the library's. */
+static void test_pixels_and_bias(void **state)
+{
+	static const struct {
+		int n, c, k, side, bias;
+		const char *has;
+	} rows[] = { { 16, 64, 128, 91, 1, " gemm: conv, bn\n" }, { 64, 32, 80, 110, 1, " gemm: conv, bn\n" },
+		{ 16, 64, 128, 91, 0, " convolution: conv, bn\n" }, { 64, 192, 192, 56, 1, " convolution: conv, bn\n" } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		json_t *g = convolution_and_norm(rows[i].n, rows[i].c, rows[i].k, rows[i].side, 1);
+		json_t *nodes = json_object_get(g, "nodes"), *norm = json_array_get(nodes, 1);
+		struct pl_result r;
+
+		json_object_set_new(norm, "op", json_string("aten.relu.default"));
+		json_object_set_new(norm, "args", json_pack("[{s:s}]", "ref", "conv"));
+		json_array_append_new(json_object_get(g, "params"),
+			json_pack("{s:s, s:s, s:[i], s:[i]}", "name", "b", "dtype", "float32", "sizes", rows[i].k, "strides", 1));
+		if (rows[i].bias)
+			json_array_set_new(json_object_get(json_array_get(nodes, 0), "args"), 2, json_pack("{s:s}", "ref", "b"));
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		if (!strstr(r.plan_text, rows[i].has))
+			fail_msg("row %zu: %s", i, r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* cuDNN computes groups of few channels in fp32 and PyTorch's order without tensor cores (512 x 48 x 14 x 14 in three
  * groups: 640 us of an H200): our template takes an eighth of that.  Wide groups are the library's. */
 static void test_small_groups(void **state)
@@ -2731,9 +2762,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
 		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place), cmocka_unit_test(test_small_groups),
-		cmocka_unit_test(test_images_of_one_pixel), cmocka_unit_test(test_sampled),
-		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
-		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last) };
+		cmocka_unit_test(test_images_of_one_pixel), cmocka_unit_test(test_pixels_and_bias),
+		cmocka_unit_test(test_sampled), cmocka_unit_test(test_chosen_images_turned),
+		cmocka_unit_test(test_large_batch_norm), cmocka_unit_test(test_costly_windows),
+		cmocka_unit_test(test_concatenated_last) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -636,6 +636,21 @@ double pl_gemm_us(struct pl *pl, struct kern *k)
 	return us;
 }
 
+double pl_product_us(const struct pl *pl, int64_t m, int64_t n, int64_t k, int64_t batch)
+{
+	const double moved = 4.0 * (double)batch * (double)(m * k + k * n + m * n);
+	const struct ww_mma_size size = { .m = m,
+		.n = n,
+		.k = k,
+		.batch = batch,
+		.bytes = 4,
+		.a_vector = k % 4 ? 1 : 4,
+		.b_vector = n % 4 ? 1 : 4,
+		.sms = pl->dev.sm_count };
+
+	return fmax(ww_mma_choose(&size).us, LAUNCH_US + moved_us(moved)) + (n % 2 ? 0.26e-6 * moved : 0);
+}
+
 static int reads_operands(struct pl *pl, const struct kern *k)
 {
 	struct loop l = { 0 };
