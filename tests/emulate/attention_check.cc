@@ -203,7 +203,7 @@ static int wrong16(shape s, double limit, int hot = 0)
 			x = 7.f;
 		host::launch(turns && blocks > 2 ? 2 : turns ? 1 : blocks, 1, 1, S::threads, 1, [&] {
 			if (turns)
-				ww::attention16<S, BELOW, ABOVE, MASKED, 2, M>(
+				ww::attention16<S, BELOW, ABOVE, MASKED, 8, M>(
 					tq, tk, tv, blocks, group, s.h, s.t_q, s.t_k, s.width_v, scale2, e);
 			else
 				ww::attention16<S, BELOW, ABOVE, MASKED, 2, M>(tq, tk, tv, group, s.h, s.t_q, s.t_k, s.width_v, scale2, e);

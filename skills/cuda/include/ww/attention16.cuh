@@ -253,10 +253,11 @@ template <class S> struct attention16_rows {
 		}
 	}
 
-	/* Store N results of a row at once. */
+	/* Store N results of a row at once; 8: four lanes turn theirs first, so that they store 64 neighbouring bytes.  As
+	 * wgmma leaves them they have 16, half a sector: of few keys that takes longer than all else. */
 	template <int N, class E> __device__ __forceinline__ void end(const E &e, int b, int h, int row, int t_q, int width)
 	{
-		const int col = threadIdx.x % 4 * 2;
+		const int lane = threadIdx.x % 4;
 
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
@@ -265,28 +266,31 @@ template <class S> struct attention16_rows {
 			all += __shfl_xor_sync(0xffffffffu, all, 2);
 			const float k = 1.f / all;
 
-			if (r >= t_q)
-				continue;
 #pragma unroll
 			for (int j0 = 0; j0 < S::width_v / 8; j0 += 4) {
-				ahead<E, N> given[4][2 / N];
+				ahead<E, N> given[8 / N];
+				float out[8];
+				auto col = [&](int i) {
+					return N == 8 ? (j0 + lane) * 8 : (j0 + i * N / 2) * 8 + lane * 2 + i * N % 2;
+				};
 #pragma unroll
-				for (int j = 0; j < 4; j++)
+				for (int i = 0; i < 8 / N; i++)
+					if (r < t_q && col(i) < width)
+						given[i].fetch(e, b, h, r, col(i));
 #pragma unroll
-					for (int l = 0; l < 2; l += N)
-						if ((j0 + j) * 8 + col + l < width)
-							given[j][l / N].fetch(e, b, h, r, (j0 + j) * 8 + col + l);
+				for (int i = 0; i < 8; i++)
+					out[i] = o[(j0 + i / 2) * 4 + half * 2 + i % 2] * k;
+				if (N == 8)
+					gather_quad(out);
 #pragma unroll
-				for (int j = 0; j < 4; j++)
+				for (int i = 0; i < 8 / N; i++) {
+					float now[N];
 #pragma unroll
-					for (int l = 0; l < 2; l += N) {
-						float out[N];
-#pragma unroll
-						for (int x = 0; x < N; x++)
-							out[x] = o[(j0 + j) * 4 + half * 2 + l + x] * k;
-						if ((j0 + j) * 8 + col + l < width)
-							given[j][l / N].store(e, out, b, h, r, (j0 + j) * 8 + col + l);
-					}
+					for (int x = 0; x < N; x++)
+						now[x] = out[i * N + x];
+					if (r < t_q && col(i) < width)
+						given[i].store(e, now, b, h, r, col(i));
+				}
 			}
 		}
 	}
@@ -416,8 +420,8 @@ __device__ __forceinline__ void attention16_consume(const attention16_place<S> &
 }
 
 /* S: attention16_shape.  N, M: elements that store() and score() get at once; 2 only if the width of V, or t_k, is
- * even.  group: heads that share one of K and V.  Grid: one axis; blocks: turns of all blocks, one for each head and
- * S::rows rows. */
+ * even, N 8 only if eight divides it.  group: heads that share one of K and V.  Grid: one axis; blocks: turns of all
+ * blocks, one for each head and S::rows rows. */
 template <class S, int BELOW, int ABOVE, bool MASKED, int N, int M, class E>
 __device__ __forceinline__ void attention16(const ww_tensor_map &tq, const ww_tensor_map &tk, const ww_tensor_map &tv,
 	int blocks, int group, int heads, int t_q, int t_k, int width_v, float scale, const E &e)

@@ -31,27 +31,6 @@ namespace ww
  * Rows are 40 apart, so that pairs of neighbours go to different banks. */
 enum : int { odd_end_row = 40 };
 
-/* Lane q of four neighbours has numbers 2q, 2q + 1 of each of four groups of eight; afterwards it has all of group q,
- * in order. */
-__device__ __forceinline__ void gather_quad(float (&v)[8])
-{
-	const int q = threadIdx.x & 3;
-
-#pragma unroll
-	for (int b = 1; b < 4; b *= 2)
-#pragma unroll
-		for (int j = 0; j < 4; j++)
-#pragma unroll
-			for (int l = 0; l < 2; l++)
-				if (!(j & b)) {
-					float &lo = v[2 * j + l], &hi = v[2 * (j | b) + l];
-					const float got = __shfl_xor_sync(0xffffffffu, q & b ? lo : hi, b);
-
-					lo = q & b ? got : lo;
-					hi = q & b ? hi : got;
-				}
-}
-
 /* tile_end() by eight columns, where eight divides n: a thread stores 16 bytes of a 16-bit result, and four of them 64
  * neighbouring ones.  In wgmma's layout four store 16: twice as many sectors, each in halves, and loads of a residual
  * that keep a quarter of the bytes under way. */

@@ -170,6 +170,27 @@ template <int STEPS, int N, class F> __device__ __forceinline__ void pick(int st
 #undef WW_PICK
 }
 
+/* Lane q of four neighbours has numbers 2q, 2q + 1 of each of four groups of eight; afterwards it has all of group q,
+ * in order. */
+__device__ __forceinline__ void gather_quad(float (&v)[8])
+{
+	const int q = threadIdx.x & 3;
+
+#pragma unroll
+	for (int b = 1; b < 4; b *= 2)
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+#pragma unroll
+			for (int l = 0; l < 2; l++)
+				if (!(j & b)) {
+					float &lo = v[2 * j + l], &hi = v[2 * (j | b) + l];
+					const float got = __shfl_xor_sync(0xffffffffu, q & b ? lo : hi, b);
+
+					lo = q & b ? got : lo;
+					hi = q & b ? hi : got;
+				}
+}
+
 /* store() may load operands (a bias, a residual), whose latency is as long as several stores.  Before a series of
  * stores a template starts all of their loads: ahead<E, N>, fetch(), then store().  A functor that takes part has a
  * struct ahead<N>, fetch(place..., r) that loads, and store(place..., v, r); one that has only store(place..., v) loads

@@ -529,6 +529,8 @@ static void build(struct pl *pl, struct kern *k)
 	}
 	l->lane = pl_lane_of(pl, k, r - 1);
 	l->width = l->form != TILES && ix_num(s->out->size[r - 1]) % 2 ? 1 : 2;
+	if (l->form == HALVES && pl_store_width(pl, k, "col", 8) == 8)
+		l->width = 8;
 	l->store = pl_store_body(pl, k, "col");
 }
 
@@ -700,9 +702,9 @@ static void print_halves(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_fmt(pl, "%s%sint group, int heads, int t_q, int t_k, int width_v, float scale", maps,
 			turns ? "int blocks, " : ""),
 		pl_fmt(pl,
-			"attention16<@_s, @_BELOW, @_ABOVE, @_MASKED, @_N, @_M>(tq, tk, tv, %sgroup, heads, t_q, t_k, width_v, "
+			"attention16<@_s, @_BELOW, @_ABOVE, @_MASKED, %s, @_M>(tq, tk, tv, %sgroup, heads, t_q, t_k, width_v, "
 			"scale",
-			turns ? "blocks, " : ""));
+			k->loop->width == 8 ? "8" : "@_N", turns ? "blocks, " : ""));
 	print_launch(pl, k, "attention16",
 		pl_fmt(pl, "%s%s", kn->attn.groups ? pl_fmt(pl, ", .groups = %d", kn->attn.groups) : "",
 			turns ? ", .turns = 1" : ""));
