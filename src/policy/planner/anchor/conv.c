@@ -491,89 +491,7 @@ static int is_small(const struct val *w, int64_t groups, int64_t channels)
 	return elements <= 160 || (groups > 1 && channels == groups);
 }
 
-/* ---- What lowering calls ----------------------------------------------------------------------------------------- */
-
-struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
-	const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups)
-{
-	struct anchor *s = pl_anchor(pl, n, S_CONV, transposed ? "transposed convolution" : "convolution");
-	const struct ix *size[PL_MAX_RANK];
-	int cuda = pl->target == WW_TARGET_CUDA, template, library;
-
-	template = x->dt == w->dt &&
-		(x->dt == WW_F32 || (pl_is_half(x->dt) && (!cuda || is_small(w, groups, ix_num(x->size[1])))));
-	library = cuda && x->dt == w->dt && (x->dt == WW_F32 || pl_is_half(x->dt)) && !pl_all_plain(pl);
-	s->conv.nd = nd;
-	s->conv.transposed = transposed;
-	s->conv.groups = (int)groups;
-	s->in[0].val = x;
-	s->in[1].val = w;
-	memcpy(s->in[0].size, x->size, sizeof(x->size));
-	memcpy(s->in[1].size, w->size, sizeof(w->size));
-	size[0] = x->size[0];
-	size[1] = transposed ? ix_mulc(pl, w->size[1], groups) : w->size[0];
-	for (int e = 0; e < nd; e++) {
-		s->conv.stride[e] = stride[e];
-		s->conv.pad[e] = pad[e];
-		s->conv.dil[e] = dil[e];
-		s->conv.opad[e] = opad[e];
-		size[2 + e] = out_size(pl, s, e);
-		if (ix_num(size[2 + e]) != n->meta[0].size[n->meta[0].rank - nd + e])
-			pl_cannot(pl, n, "its output size");
-		template &= ix_num(w->size[2 + e]) <= 32;
-	}
-	if (is_product(pl, s, size)) {
-		pl->n_anchor--;
-		return by_product(pl, n, x, w, nd + 2);
-	}
-	if (library && 2 + 2 * nd <= PL_MAX_RANK && is_patches(pl, s, size)) {
-		struct anchor of = *s;
-
-		pl->n_anchor--;
-		return by_patches(pl, n, &of, x, w, size);
-	}
-	s->conv.pytorch_last = library && pl_stored_last(&n->meta[0]);
-	if (library && !s->conv.pytorch_last && is_product_of_pixels(pl, n, s, size)) {
-		pl->n_anchor--;
-		return by_pixels(pl, n, x, w, nd + 2, size);
-	}
-	s->conv.last = library && pl_all_last(pl) && (s->conv.pytorch_last || pl_gains_last(s, size[1]));
-	s->conv.exact = !s->conv.pytorch_last && is_exact(pl, n, s);
-	s->conv.library_only = !template || s->conv.last;
-	if (!template && !library) {
-		pl->n_anchor--;
-		return by_reduction(pl, n, s, x, w, nd + 2, size);
-	}
-	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, x) : x);
-	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, w) : w);
-	return pl_anchor_out(pl, s, x->dt, nd + 2, size);
-}
-
-static int fits(struct pl *pl, const struct anchor *s, int which, const struct operand *o)
-{
-	const struct ix *last[PL_MAX_RANK];
-
-	(void)which;
-	if (!s->conv.last)
-		return pl_operand_contiguous(pl, o);
-	pl_channels_last(pl, o->rank, o->size, last);
-	for (int d = 0; d < o->rank; d++)
-		if (!ix_is(o->size[d], 1) && ix_num(o->stride[d]) != ix_num(last[d]))
-			return 0;
-	for (int d = 0; d < o->rank; d++)
-		if (!ix_is(o->size[d], 1))
-			pl_guard_eq(pl, o->stride[d], last[d], "strides channels-last");
-	return 1;
-}
-
-/* On the cpu the template calls the functor with the fp32 sum, so a bias is added before it is rounded to 16 bits. */
-static int ends_free(struct pl *pl, const struct anchor *s)
-{
-	(void)s;
-	return pl->target == WW_TARGET_CPU;
-}
-
-/* ---- Schedule ---------------------------------------------------------------------------------------------------- */
+/* ---- Which kernel ------------------------------------------------------------------------------------------------ */
 
 /* ww::conv_direct; ww::conv_tc; the library channels-last, whose reader keeps that layout (LAST) or transposes (TURNED)
  */
@@ -658,6 +576,90 @@ static int is_by_threads(const struct pl *pl, const struct anchor *sp, const str
 {
 	return kn->library == LIBRARY_AUTO && (is_light(pl, sp, bare) || sp->conv.exact);
 }
+
+/* ---- What lowering calls ----------------------------------------------------------------------------------------- */
+
+struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
+	const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups)
+{
+	struct anchor *s = pl_anchor(pl, n, S_CONV, transposed ? "transposed convolution" : "convolution");
+	const struct ix *size[PL_MAX_RANK];
+	int cuda = pl->target == WW_TARGET_CUDA, template, library;
+
+	template = x->dt == w->dt &&
+		(x->dt == WW_F32 || (pl_is_half(x->dt) && (!cuda || is_small(w, groups, ix_num(x->size[1])))));
+	library = cuda && x->dt == w->dt && (x->dt == WW_F32 || pl_is_half(x->dt)) && !pl_all_plain(pl);
+	s->conv.nd = nd;
+	s->conv.transposed = transposed;
+	s->conv.groups = (int)groups;
+	s->in[0].val = x;
+	s->in[1].val = w;
+	memcpy(s->in[0].size, x->size, sizeof(x->size));
+	memcpy(s->in[1].size, w->size, sizeof(w->size));
+	size[0] = x->size[0];
+	size[1] = transposed ? ix_mulc(pl, w->size[1], groups) : w->size[0];
+	for (int e = 0; e < nd; e++) {
+		s->conv.stride[e] = stride[e];
+		s->conv.pad[e] = pad[e];
+		s->conv.dil[e] = dil[e];
+		s->conv.opad[e] = opad[e];
+		size[2 + e] = out_size(pl, s, e);
+		if (ix_num(size[2 + e]) != n->meta[0].size[n->meta[0].rank - nd + e])
+			pl_cannot(pl, n, "its output size");
+		template &= ix_num(w->size[2 + e]) <= 32;
+	}
+	if (is_product(pl, s, size)) {
+		pl->n_anchor--;
+		return by_product(pl, n, x, w, nd + 2);
+	}
+	if (library && 2 + 2 * nd <= PL_MAX_RANK && is_patches(pl, s, size)) {
+		struct anchor of = *s;
+
+		pl->n_anchor--;
+		return by_patches(pl, n, &of, x, w, size);
+	}
+	s->conv.pytorch_last = library && pl_stored_last(&n->meta[0]);
+	if (library && !s->conv.pytorch_last && is_product_of_pixels(pl, n, s, size)) {
+		pl->n_anchor--;
+		return by_pixels(pl, n, x, w, nd + 2, size);
+	}
+	s->conv.last = library && pl_all_last(pl) && (s->conv.pytorch_last || pl_gains_last(s, size[1]));
+	s->conv.exact = !s->conv.pytorch_last && is_exact(pl, n, s);
+	s->conv.library_only = !template || s->conv.last;
+	if (!template && !library) {
+		pl->n_anchor--;
+		return by_reduction(pl, n, s, x, w, nd + 2, size);
+	}
+	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, x) : x);
+	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, w) : w);
+	return pl_anchor_out(pl, s, x->dt, nd + 2, size);
+}
+
+static int fits(struct pl *pl, const struct anchor *s, int which, const struct operand *o)
+{
+	const struct ix *last[PL_MAX_RANK];
+
+	(void)which;
+	if (!s->conv.last)
+		return pl_operand_contiguous(pl, o);
+	pl_channels_last(pl, o->rank, o->size, last);
+	for (int d = 0; d < o->rank; d++)
+		if (!ix_is(o->size[d], 1) && ix_num(o->stride[d]) != ix_num(last[d]))
+			return 0;
+	for (int d = 0; d < o->rank; d++)
+		if (!ix_is(o->size[d], 1))
+			pl_guard_eq(pl, o->stride[d], last[d], "strides channels-last");
+	return 1;
+}
+
+/* On the cpu the template calls the functor with the fp32 sum, so a bias is added before it is rounded to 16 bits. */
+static int ends_free(struct pl *pl, const struct anchor *s)
+{
+	(void)s;
+	return pl->target == WW_TARGET_CPU;
+}
+
+/* ---- Schedule ---------------------------------------------------------------------------------------------------- */
 
 /* A tile of the tensor-core template has a multiprocessor to itself, and its end waits for loads two pixels after two
  * pixels.  Of at most one wave of tiles nothing hides that: with two tensors to read it took 22 us more than a pass (3
