@@ -1580,6 +1580,42 @@ static void test_pixels_and_bias(void **state)
 	}
 }
 
+/* A transposed convolution of few pixels, whose filters are most of what is read, is a product whose columns are
+ * folded; of many pixels it is the tensor cores' template, which packs the filters. */
+static void test_folded_columns(void **state)
+{
+	static const struct {
+		int n, side;
+		const char *has;
+	} rows[] = { { 1, 6, " gemm: conv\n" }, { 8, 48, "ww_recipe_conv_tc(" } };
+	enum { C = 331, K = 727, KERNEL = 9 };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		int n = rows[i].n, in = rows[i].side, side = 2 * in - 1;
+		json_t *g = json_pack(
+			"{s:i, s:[{s:s, s:s, s:[i,i,i,i], s:[i,i,i,i]}], s:[{s:s, s:s, s:[i,i,i,i], s:[i,i,i,i]}], "
+			"s:[{s:s, s:s, s:[{s:s}, {s:s}, n, [i,i], [i,i]], s:{}, s:[{s:s, s:[i,i,i,i], s:[i,i,i,i]}]}], "
+			"s:[{s:s, s:s, s:s, s:[i,i,i,i], s:[i,i,i,i]}]}",
+			"version", 1, "inputs", "name", "x", "dtype", "float32", "sizes", n, C, in, in, "strides", C * in * in,
+			in * in, in, 1, "params", "name", "w", "dtype", "float32", "sizes", C, K, KERNEL, KERNEL, "strides",
+			K * KERNEL * KERNEL, KERNEL * KERNEL, KERNEL, 1, "nodes", "name", "conv", "op",
+			"aten.conv_transpose2d.input", "args", "ref", "x", "ref", "w", 2, 2, 4, 4, "kwargs", "out", "dtype",
+			"float32", "sizes", n, K, side, side, "strides", K * side * side, side * side, side, 1, "outputs", "name",
+			"output0", "ref", "conv", "dtype", "float32", "sizes", n, K, side, side, "strides", K * side * side,
+			side * side, side, 1);
+		struct pl_result r;
+
+		assert_non_null(g);
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		if (!strstr(r.plan_text, rows[i].has))
+			fail_msg("row %zu: %s", i, r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* cuDNN computes groups of few channels in fp32 and PyTorch's order without tensor cores (512 x 48 x 14 x 14 in three
  * groups: 640 us of an H200): our template takes an eighth of that.  Wide groups are the library's. */
 static void test_small_groups(void **state)
@@ -2763,9 +2799,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
 		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place), cmocka_unit_test(test_small_groups),
 		cmocka_unit_test(test_images_of_one_pixel), cmocka_unit_test(test_pixels_and_bias),
-		cmocka_unit_test(test_sampled), cmocka_unit_test(test_chosen_images_turned),
-		cmocka_unit_test(test_large_batch_norm), cmocka_unit_test(test_costly_windows),
-		cmocka_unit_test(test_concatenated_last) };
+		cmocka_unit_test(test_folded_columns), cmocka_unit_test(test_sampled),
+		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
+		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

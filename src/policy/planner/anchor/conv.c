@@ -440,7 +440,7 @@ static int is_faster_product(
 	if (n->n_arg < 3 || n->arg[2].kind != G_VAL || filters * channels * pixels * images <= SMALL)
 		return 0;
 	t.out = pl_val(pl, V_ANCHOR, WW_F32, 2 + s->conv.nd, out);
-	return pl_product_us(pl, filters, pixels, channels, images) <
+	return pl_product_us(pl, filters, pixels, channels, images, 0) <
 		0.75 * fmin(pl_conv_library_us(&t, 0), pl_conv_direct_us(pl, &t));
 }
 
@@ -577,6 +577,55 @@ static int is_by_threads(const struct pl *pl, const struct anchor *sp, const str
 	return kn->library == LIBRARY_AUTO && (is_light(pl, sp, bare) || sp->conv.exact);
 }
 
+/* Is a transposed convolution of few pixels a product of each pixel and all filters, whose results are then folded? Our
+ * template would pack the filters, which are most of what is read, and have few tiles (331 channels of 9 x 4 to 727, 9
+ * x 9: 78 MB by 12 blocks, some 250 us).  Read once, as they lie, they take no longer than memory does. */
+static int is_folded(struct pl *pl, const struct anchor *s, const struct ix *const *out)
+{
+	enum { FOLD_US = 5 }; /* and three times the bytes of its columns */
+	const struct knobs first = { 0 };
+	struct anchor t = *s;
+	int64_t images = ix_num(out[0]), pixels = 1, columns = ix_num(out[1]);
+
+	if (pl->target != WW_TARGET_CUDA || pl_all_plain(pl) || !s->conv.transposed || s->conv.nd != 2)
+		return 0;
+	t.out = pl_val(pl, V_ANCHOR, s->in[0].val->dt, 4, out);
+	if (!fits_tensor_cores(pl, &t) || by_library(pl, &t, &first, 0) || is_by_threads(pl, &t, &first, 0))
+		return 0;
+	for (int e = 0; e < 2; e++) {
+		pixels *= ix_num(s->in[0].size[2 + e]);
+		columns *= ix_num(s->in[1].size[2 + e]);
+	}
+	return pl_product_us(pl, columns, pixels, ix_num(s->in[0].size[1]), images, 1) + FOLD_US +
+		3 * 4e-6 * (double)(images * columns * pixels) <
+		0.75 * pl_conv_tc_us(pl, &t);
+}
+
+/* (n, c, pixels), each pixel times (c, k taps), as columns (n, k taps, pixels). */
+static struct val *by_fold(
+	struct pl *pl, struct gnode *n, const struct anchor *s, struct val *x, struct val *w, const struct ix *const *out)
+{
+	const struct ix *image[3] = { x->size[0], x->size[1], pl_sizes(pl, x, 2, 4) }, *matrix[3], *map[2];
+	const struct ix *filters[2] = { w->size[0], pl_sizes(pl, w, 1, 4) };
+	struct pl_fold f;
+
+	for (int e = 0; e < 2; e++) {
+		f.k[e] = ix_num(w->size[2 + e]);
+		f.dil[e] = s->conv.dil[e];
+		f.pad[e] = s->conv.pad[e];
+		f.step[e] = s->conv.stride[e];
+		f.blocks[e] = x->size[2 + e];
+	}
+	pl_guard_eq(pl, x->size[1], w->size[0], "a convolution's channels");
+	matrix[0] = x->size[0];
+	matrix[1] = filters[1];
+	matrix[2] = filters[0];
+	map[0] = pl->place[2];
+	map[1] = pl->place[1];
+	w = pl_view(pl, pl_reshape(pl, w, 2, filters), 3, matrix, map);
+	return pl_fold(pl, pl_gemm(pl, n, w, pl_reshape(pl, x, 3, image)), &f, out + 2);
+}
+
 /* ---- What lowering calls ----------------------------------------------------------------------------------------- */
 
 struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
@@ -626,6 +675,12 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	s->conv.last = library && pl_all_last(pl) && (s->conv.pytorch_last || pl_gains_last(s, size[1]));
 	s->conv.exact = !s->conv.pytorch_last && is_exact(pl, n, s);
 	s->conv.library_only = !template || s->conv.last;
+	if (library && template && is_folded(pl, s, size)) {
+		const struct anchor of = *s;
+
+		pl->n_anchor--;
+		return by_fold(pl, n, &of, x, w, size);
+	}
 	if (!template && !library) {
 		pl->n_anchor--;
 		return by_reduction(pl, n, s, x, w, nd + 2, size);

@@ -76,6 +76,15 @@ struct val *pl_stored(struct pl *pl, struct val *v);
 /* cuda: v, of which each element would be computed so many times along the dimensions from `first` on, is stored first
  * where these are three or more, and take half as long again as a store and a load.  A square is computed again. */
 void pl_store_costly(struct pl *pl, struct val *v, double times, int first);
+/* The windows of a fold: their elements, dilation, padding and distance along both dimensions, and how many there are.
+ */
+struct pl_fold {
+	int64_t k[2], dil[2], pad[2], step[2];
+	const struct ix *blocks[2];
+};
+/* Columns (n, c k[0] k[1], blocks[0] blocks[1]) as an image (n, c, out...): each pixel is the sum of its elements of
+ * all windows. */
+struct val *pl_fold(struct pl *pl, struct val *columns, const struct pl_fold *f, const struct ix *const out[2]);
 /* The concatenation of n values along dimension d as one expression: each piece is read only where a condition on the
  * index holds. */
 struct val *pl_concatenated(struct pl *pl, struct val **v, int n, int d);

@@ -277,12 +277,7 @@ static void upsample_exact(struct pl *pl, struct gnode *n)
 	done(n, pl_view(pl, a, a->rank, size, map));
 }
 
-struct fold {
-	int64_t k[2], dil[2], pad[2], step[2];
-	const struct ix *blocks[2];
-};
-
-static void fold_args(struct pl *pl, struct gnode *n, int first, struct fold *f)
+static void fold_args(struct pl *pl, struct gnode *n, int first, struct pl_fold *f)
 {
 	static const char *const names[] = { "kernel_size", "dilation", "padding", "stride" };
 	int64_t *const to[] = { f->k, f->dil, f->pad, f->step };
@@ -297,7 +292,7 @@ static void im2col(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n), *w;
 	const struct ix *size[7], *map[4], *cond = ix_const(pl, 1), *flat[3];
-	struct fold f;
+	struct pl_fold f;
 
 	fold_args(pl, n, 1, &f);
 	if (a->rank != 4)
@@ -326,8 +321,8 @@ static void im2col(struct pl *pl, struct gnode *n)
 
 /* Along axis e, with dilation 1: a pixel at y is the sum of terms i.  Term i comes from kernel index (y + pad) % step +
  * i step of block (y + pad) / step - i. */
-static void fold_taps(
-	struct pl *pl, const struct fold *f, int e, const struct ix **size, const struct ix **map, const struct ix **cond)
+static void fold_taps(struct pl *pl, const struct pl_fold *f, int e, const struct ix **size, const struct ix **map,
+	const struct ix **cond)
 {
 	const struct ix *y = ix_addc(pl, pl->place[2 + e], f->pad[e]), *step = ix_const(pl, f->step[e]);
 
@@ -341,8 +336,8 @@ static void fold_taps(
 }
 
 /* The same for a dilated kernel: a term for each kernel index, most of them masked. */
-static void fold_all(
-	struct pl *pl, const struct fold *f, int e, const struct ix **size, const struct ix **map, const struct ix **cond)
+static void fold_all(struct pl *pl, const struct pl_fold *f, int e, const struct ix **size, const struct ix **map,
+	const struct ix **cond)
 {
 	const struct ix *step = ix_const(pl, f->step[e]), *from;
 
@@ -356,30 +351,40 @@ static void fold_all(
 		*cond = ix_mul(pl, *cond, ix_eqz(pl, ix_mod(pl, from, step), ix_const(pl, 0)));
 }
 
+struct val *pl_fold(struct pl *pl, struct val *columns, const struct pl_fold *f, const struct ix *const out[2])
+{
+	const struct ix *size[6], *map[6], *cond = ix_const(pl, 1), *cols[6];
+
+	cols[0] = size[0] = columns->size[0];
+	cols[1] = size[1] = ix_div(pl, columns->size[1], ix_const(pl, f->k[0] * f->k[1]));
+	map[0] = pl->place[0], map[1] = pl->place[1];
+	for (int e = 0; e < 2; e++) {
+		size[2 + e] = out[e];
+		cols[2 + e] = ix_const(pl, f->k[e]);
+		cols[4 + e] = f->blocks[e];
+		(f->dil[e] == 1 ? fold_taps : fold_all)(pl, f, e, size, map, &cond);
+	}
+	columns = pl_view_if(pl, pl_reshape(pl, columns, 6, cols), 6, size, map, cond, 0);
+	return pl_reduce(pl, RED_SUM, columns, 3u << 4, 0);
+}
+
 /* col2im (torch.nn.Fold): each pixel is the sum of all elements of columns that im2col would copy from it. */
 static void col2im(struct pl *pl, struct gnode *n)
 {
-	struct val *a = self(pl, n), *w;
-	const struct ix *size[6], *map[6], *cond = ix_const(pl, 1), *cols[6];
-	struct fold f;
+	struct val *a = self(pl, n);
+	const struct ix *size[2];
+	struct pl_fold f;
 	int64_t out[2];
 
 	fold_args(pl, n, 2, &f);
 	if (a->rank != 3 || pl_arg_ints(pl, n, 1, "output_size", out, 2) != 2)
 		pl_cannot(pl, n, "its input is not 3-dimensional");
-	cols[0] = size[0] = a->size[0];
-	cols[1] = size[1] = ix_div(pl, a->size[1], ix_const(pl, f.k[0] * f.k[1]));
-	map[0] = pl->place[0], map[1] = pl->place[1];
 	for (int e = 0; e < 2; e++) {
 		f.blocks[e] = ix_const(pl, (out[e] + 2 * f.pad[e] - f.dil[e] * (f.k[e] - 1) - 1) / f.step[e] + 1);
-		size[2 + e] = ix_const(pl, out[e]);
-		cols[2 + e] = ix_const(pl, f.k[e]);
-		cols[4 + e] = f.blocks[e];
-		(f.dil[e] == 1 ? fold_taps : fold_all)(pl, &f, e, size, map, &cond);
+		size[e] = ix_const(pl, out[e]);
 	}
 	pl_guard_eq(pl, ix_mul(pl, f.blocks[0], f.blocks[1]), a->size[2], "the number of blocks that are folded");
-	w = pl_view_if(pl, pl_reshape(pl, a, 6, cols), 6, size, map, cond, 0);
-	done(n, pl_reduce(pl, RED_SUM, w, 3u << 4, 0));
+	done(n, pl_fold(pl, a, &f, size));
 }
 
 /* ---- Interpolation at computed indices ----------------------------------------------------------------------------
