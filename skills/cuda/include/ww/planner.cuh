@@ -229,17 +229,22 @@ template <int OP, int T, class F, class W> PL_FN void pl_across_arg(F &a, W &w, 
 	}
 }
 
-/* Between the TY warps that share the columns of TX rows. */
+/* Between the TY threads that share the columns of each of TX adjacent rows.  Of fewer than 32 rows first within warps:
+ * 128 threads of 8 rows would each read 128 numbers, which takes the block longer than its columns. */
 template <int OP, int TX, int TY, class F> PL_FN F pl_down(F v, double *room)
 {
+	enum : int { IN_WARP = TY > 1 && TX < 32 ? 32 / TX : 1 };
 	F *box = (F *)room;
 
 	if (TY > 1) {
+		for (int d = TX; d < 32; d *= 2)
+			v = pl_comb<OP>(v, __shfl_xor_sync(0xffffffffu, v, d));
 		__syncthreads();
-		box[threadIdx.x] = v;
+		if (threadIdx.x / TX % IN_WARP == 0)
+			box[threadIdx.x / (TX * IN_WARP) * TX + threadIdx.x % TX] = v;
 		__syncthreads();
 		v = box[threadIdx.x % TX];
-		for (int i = 1; i < TY; i++)
+		for (int i = 1; i < TY / IN_WARP; i++)
 			v = pl_comb<OP>(v, box[threadIdx.x % TX + i * TX]);
 	}
 	return v;
