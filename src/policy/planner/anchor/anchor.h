@@ -48,7 +48,7 @@ struct anchor {
 	union {              /* by kind; numbers only and no pointers, since share.c compares bytes */
 		struct {         /* out (batch..., m, n) = a (batch..., m, k) b (batch..., k, n) */
 			int n_batch; /* leading dimensions */
-			int of_conv; /* channels-last it would be a convolution of the library */
+			int of_conv; /* in the other order it would be a convolution */
 		} gemm;
 		struct { /* x (n, c, space...), w (k, c / groups, space...), transposed: (c, k / groups, space...) */
 			int nd, transposed, groups;

@@ -339,13 +339,15 @@ void pl_keep_sliced(const struct pl *pl, struct val *x)
 	x->last = x->kind == V_OP || x->last;
 }
 
+enum { SHORT_PRODUCT = 64 }; /* channels of one pixel */
+
 /* Is the filter as large as the image (a squeeze-excite's 1 x 1 after the average)?  Then each image gives one pixel,
  * and the convolution is a matrix product.  On the cpu a vector of pixels would use one lane; on cuda the library has a
- * pass for what follows behind its kernel, and a thread of our template goes along all channels, more than SHORT of
- * which take longer than a product of one wave of tiles. */
+ * pass for what follows behind its kernel, and a thread of our template goes along all channels, more than
+ * SHORT_PRODUCT of which take longer than a product of one wave of tiles; channels-last the template is not used. */
 static int is_product(const struct pl *pl, const struct anchor *s, const struct ix *const *out)
 {
-	enum { SHORT = 64, ONE_WAVE = 1 << 27 };
+	enum { ONE_WAVE = 1 << 27 };
 	int64_t taps = 1, channels = ix_num(s->in[0].size[1]);
 
 	for (int e = 0; e < s->conv.nd; e++) {
@@ -356,7 +358,8 @@ static int is_product(const struct pl *pl, const struct anchor *s, const struct 
 	if (s->conv.groups > 1 || s->conv.transposed)
 		return 0;
 	return pl->target == WW_TARGET_CPU ||
-		(taps == 1 && channels > SHORT && !pl_all_plain(pl) && pl_numel_now(s->in[0].val) * ix_num(out[1]) <= ONE_WAVE);
+		(taps == 1 && (channels > SHORT_PRODUCT || pl_all_last(pl)) && !pl_all_plain(pl) &&
+			pl_numel_now(s->in[0].val) * ix_num(out[1]) <= ONE_WAVE);
 }
 
 static struct val *by_product(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int rank)
@@ -372,7 +375,10 @@ static struct val *by_product(struct pl *pl, struct gnode *n, struct val *x, str
 	}
 	x = pl_reshape(pl, x, 2, rows);
 	w = pl_transposed(pl, pl_reshape(pl, w, 2, filters));
-	return pl_reshape(pl, pl_gemm(pl, n, x, w), rank, size);
+	x = pl_gemm(pl, n, x, w);
+	if (x->kind == V_ANCHOR) /* else it is one in either order */
+		x->anchor->gemm.of_conv = ix_num(rows[1]) <= SHORT_PRODUCT;
+	return pl_reshape(pl, x, rank, size);
 }
 
 /* cuda: do the filters lie side by side on the image, whose channels are few (the patches of a transformer)?  The
