@@ -585,7 +585,7 @@ static int is_by_threads(const struct pl *pl, const struct anchor *sp, const str
 
 /* Is a transposed convolution of few pixels a product of each pixel and all filters, whose results are then folded? Our
  * template would pack the filters, which are most of what is read, and have few tiles (331 channels of 9 x 4 to 727, 9
- * x 9: 78 MB by 12 blocks, some 250 us).  Read once, as they lie, they take no longer than memory does. */
+ * x 9: 78 MB packed across memory, then read by 12 blocks).  The product reads them once, as they lie. */
 static int is_folded(struct pl *pl, const struct anchor *s, const struct ix *const *out)
 {
 	enum { FOLD_US = 5 }; /* and three times the bytes of its columns */
@@ -629,7 +629,10 @@ static struct val *by_fold(
 	map[0] = pl->place[2];
 	map[1] = pl->place[1];
 	w = pl_view(pl, pl_reshape(pl, w, 2, filters), 3, matrix, map);
-	return pl_fold(pl, pl_gemm(pl, n, w, pl_reshape(pl, x, 3, image)), &f, out + 2);
+	x = pl_gemm(pl, n, w, pl_reshape(pl, x, 3, image));
+	if (x->kind == V_ANCHOR)
+		x->anchor->gemm.of_conv = 1;
+	return pl_fold(pl, x, &f, out + 2);
 }
 
 /* ---- What lowering calls ----------------------------------------------------------------------------------------- */
