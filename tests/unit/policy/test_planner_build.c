@@ -1427,6 +1427,20 @@ static void test_concatenated_last(void **state)
 	json_decref(g);
 }
 
+/* Channels-last, a transposed convolution in three dimensions, of stride 1, is a forward one of filters turned
+   around. */
+static void test_transposed_volume(void **state)
+{
+	json_t *g = fixture("transposed_volume.json");
+	struct pl_result r = build_last(g);
+
+	(void)state;
+	if (!strstr(r.plan_text, ".transposed = 0") || !strstr(r.plan_text, ".pad = { 0, 2, 1 }"))
+		fail_msg("%s", r.plan_text);
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* Channels-last to contiguous images: a thread has neighbouring channels where no vector divides the image. */
 static void test_odd_images(void **state)
 {
@@ -2811,7 +2825,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_images_of_one_pixel), cmocka_unit_test(test_pixels_and_bias),
 		cmocka_unit_test(test_folded_columns), cmocka_unit_test(test_sampled),
 		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
-		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last) };
+		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last),
+		cmocka_unit_test(test_transposed_volume) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

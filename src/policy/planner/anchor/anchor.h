@@ -172,6 +172,10 @@ struct val *pl_copy_last(const struct pl *pl, const struct gnode *n, struct val 
 /* Does a convolution with k filters run faster channels-last?  cuDNN pads channels to 16 bytes, except the few of an
  * image. */
 int pl_gains_last(const struct anchor *s, const struct ix *k);
+/* Is it a transposed convolution in three dimensions, of fp32 and stride 1?  cuDNN computes it as a gradient, mostly at
+ * 4 to 22 million multiply-adds a microsecond where its forward engines reach 100 (48 channels of 8 x 64 x 64 x 64,
+ * 3 x 3 x 3, H200: 9 ms). */
+int pl_is_slow_gradient(const struct anchor *s);
 /* Multiply-adds of a convolution; *taps: those of one input channel for an element of the result.  A transposed
  * convolution skips positions between its strides. */
 double pl_conv_work(const struct anchor *s, double *taps);

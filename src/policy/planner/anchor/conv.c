@@ -177,12 +177,15 @@ static int large_buffer(const struct val *x)
 	return x->kind == V_BUF && x->root->contiguous && plane >= 32 && ix_num(x->size[1]) >= 8;
 }
 
+/* Does x lie channels-last already, or as it would? */
+static int lies_last(struct pl *pl, const struct val *x) { return x->last || same_order(x) || is_stored_last(pl, x); }
+
 /* Store x channels-last; rules that read it from now on read that copy. */
 static struct val *channels_last(struct pl *pl, struct gnode *n, struct val *x)
 {
 	struct val *v;
 
-	if (x->last || same_order(x) || is_stored_last(pl, x))
+	if (lies_last(pl, x))
 		return x;
 	for (int i = 0; i < pl->n_anchor; i++) {
 		if (is_turn_of(pl->anchor[i], x))
@@ -201,6 +204,49 @@ static struct val *channels_last(struct pl *pl, struct gnode *n, struct val *x)
 			if (pl->node[i].out[o] == x)
 				pl->node[i].out[o] = v;
 	return v;
+}
+
+int pl_is_slow_gradient(const struct anchor *s)
+{
+	int unit = s->conv.transposed && s->conv.nd == 3 && s->conv.groups == 1 && s->in[0].val->dt == WW_F32;
+	int64_t taps = 1;
+
+	for (int e = 0; e < s->conv.nd; e++) {
+		unit &= s->conv.stride[e] == 1 && s->conv.dil[e] == 1;
+		taps *= ix_num(s->in[1].size[2 + e]);
+	}
+	return unit && taps > 1;
+}
+
+/* Is it better a forward convolution of filters turned around?  Where these are stored anyway: a kernel of its own
+ * would be needed else.  Of few channels the forward engines may do without TF32. */
+static int is_forward(struct pl *pl, const struct anchor *s)
+{
+	int forward = s->conv.last && pl_is_slow_gradient(s) && ix_num(s->in[0].size[1]) > EXACT_CHANNELS &&
+		!lies_last(pl, s->in[1].val);
+
+	for (int e = 0; e < s->conv.nd; e++)
+		forward &= !s->conv.opad[e] && s->conv.pad[e] < ix_num(s->in[1].size[2 + e]);
+	return forward;
+}
+
+/* Of stride 1: what the first tap of a filter does in one, the last tap does in the other. */
+static void make_forward(struct pl *pl, struct anchor *s)
+{
+	struct val *w = s->in[1].val;
+	const struct ix *size[PL_MAX_RANK] = { w->size[1], w->size[0] };
+	const struct ix *map[PL_MAX_RANK] = { pl->place[1], pl->place[0] };
+
+	for (int e = 0; e < s->conv.nd; e++) {
+		const struct ix *last = ix_addc(pl, w->size[2 + e], -1);
+
+		size[2 + e] = w->size[2 + e];
+		map[2 + e] = ix_sub(pl, last, pl->place[2 + e]);
+		s->conv.pad[e] = ix_num(last) - s->conv.pad[e];
+	}
+	s->conv.transposed = 0;
+	s->in[1].val = pl_view(pl, w, w->rank, size, map);
+	memcpy(s->in[1].size, s->in[1].val->size, sizeof(s->in[1].size));
 }
 
 /* Is x a part of a tensor, in that one's order of dimensions (one of its chunks)? */
@@ -693,6 +739,10 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	if (!template && !library) {
 		pl->n_anchor--;
 		return by_reduction(pl, n, s, x, w, nd + 2, size);
+	}
+	if (is_forward(pl, s)) {
+		make_forward(pl, s);
+		w = s->in[1].val;
 	}
 	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, x) : x);
 	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, w) : w);

@@ -22,6 +22,9 @@ static const double LAUNCH_US = 1.5, POINT_US = 2, ROWS_US = 3;
 static const double OUR_BYTES = 4.0e6, TF32_WORK = 160e6, HALF_WORK = 280e6, FP32_WORK = 10e6;
 /* Of rows that clusters of blocks hold, which wait for each other. */
 static const double CLUSTER_BYTES = 2.2e6;
+/* The part of these that cuDNN's gradients in three dimensions reach (six of fp32 and stride 1: .16 to .28, .59 and
+ * .7). */
+static const double GRADIENT_3D = .25;
 /* Of up to 64 filters, whose tiles are less efficient. */
 static const double TF32_FEW = 115e6, HALF_FEW = 206e6;
 /* Of products on planes that 16 bytes do not divide: kernels that load single elements, of Turing in 16 bits. */
@@ -154,6 +157,8 @@ static double engine_us(const struct anchor *s)
 
 	if (c == 1 && k == 1)
 		return ENGINE_US + work / DEPTHWISE_WORK;
+	if (pl_is_slow_gradient(s))
+		rate *= GRADIENT_3D;
 	return ENGINE_US + ceil((double)c * taps / (half ? 64 : 32)) * ENGINE_STEP_US +
 		work / (filled(c, 4, 32) * filled(k, tile, tile)) / rate;
 }
