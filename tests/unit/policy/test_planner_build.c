@@ -510,7 +510,7 @@ static void test_resampled_costly(void **state)
 }
 
 /* cuda: half of a dimension is a multiple of whole vectors, of which a thread has one; of single elements of 16 bits,
- * rows of a table, it has eight. */
+ * rows of a table, it has eight, of fewer of them four. */
 static void test_vectors_of_halves(void **state)
 {
 	struct pl_result r = cuda_holds("halves_turned.json", NULL, 0, 2);
@@ -518,6 +518,9 @@ static void test_vectors_of_halves(void **state)
 	(void)state;
 	assert_non_null(strstr(r.plan_text, "ww_define(p, \"k0_U\", 1);"));
 	assert_non_null(strstr(r.plan_text, "ww_define(p, \"k1_U\", 8);"));
+	ww_pl_result_release(&r);
+	r = cuda_holds("padded_halves.json", NULL, 0, 1);
+	assert_non_null(strstr(r.plan_text, "ww_define(p, \"k0_U\", 4);"));
 	ww_pl_result_release(&r);
 }
 

@@ -184,13 +184,15 @@ static int vectors_in_turn(struct pl *pl, struct kern *k)
 	const struct pass *p = &l->pass[0];
 	int n_off = pl_all_loads(pl, k, off, buf, AHEAD_LOADS + 1), looks_up = 0, vec = vector_of(pl, k), n;
 	int bytes = vec * pl_itemsize(k->out[0]->dt);
-	int64_t elements = ix_num(l->outer) * ix_num(l->len);
+	const int64_t elements = ix_num(l->outer) * ix_num(l->len), least = 256 * AHEAD_BLOCKS * (int64_t)pl->dev.sm_count;
 
 	for (int i = 0; i < n_off; i++)
 		looks_up |= ix_looks_up(off[i]);
 	n = (int)ww_min(most_ahead(n_off, bytes), ww_max(looks_up ? 2 : 1, 16 / bytes));
+	if (n > AHEAD && elements / (vec * n) < least) /* as many as of 32 bits, then */
+		n = AHEAD;
 	if (n == 1 || k->n_out > 1 || !*p->after || (p->n_load && !looks_up) || n_off > AHEAD_LOADS ||
-		elements / (vec * n) < 256 * AHEAD_BLOCKS * (int64_t)pl->dev.sm_count)
+		elements / (vec * n) < least)
 		return 1;
 	return pl_cost(pl, k->out[0], k->out_idx[0]) <= AHEAD_COST ? n : 1;
 }
