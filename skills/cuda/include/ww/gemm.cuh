@@ -46,13 +46,15 @@ template <int BN, bool FEW = false, class E> __device__ __forceinline__ void til
 	 * may leave as they were. */
 	auto ask = [&](ahead<E, 8> &r, int h, int j0) { r.fetch(e, z, min(row + 8 * h, m - 1), min(col + j0 * 8, n - 8)); };
 
-	row += threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+	const int row0 = row + threadIdx.x / 32 % 4 * 16, col0 = col;
+
+	row = row0 + threadIdx.x % 32 / 4;
 	col += threadIdx.x % 4 * 8;
 #pragma unroll
 	for (int h = 0; early && h < 2; h++)
 		ask(next[h], h, 0);
 #pragma unroll 1
-	for (int j0 = 0; j0 < BN / 8; j0 += 4) {
+	for (int j0 = 0; j0 < BN / 8 && row0 < m && col0 + j0 * 8 < n; j0 += 4) {
 		float t[16], v[2][8];
 		ahead<E, 8> r[2];
 
@@ -151,80 +153,60 @@ template <int BN, bool SCALED, bool FEW = false, class E> __device__ __forceinli
 	}
 	/* Load all operands of the stores (scales, a bias, a residual) first: one after the other they took 8 to 20 us a
 	 * tile, longer than the products of a K of 128.  Where registers allow it those of the next columns are under way,
-	 * too. */
+	 * too.  Beyond the last row or column what the last one reads: a load under a condition would keep the registers
+	 * that it may leave as they were. */
 	constexpr bool early = !SCALED && !FEW && BN <= 128;
 	ahead<E, 2> next[2][many];
-	auto whole = [&](int j0) { return row + 8 < m && j0 < BN / 8 && col + (j0 + many - 1) * 8 < n; };
 	auto ask = [&](ahead<E, 2>(&r)[2][many], int j0) {
 #pragma unroll
 		for (int h = 0; h < 2; h++)
 #pragma unroll
 			for (int j = 0; j < many; j++)
-				r[h][j].fetch(e, z, row + 8 * h, col + (j0 + j) * 8);
+				r[h][j].fetch(e, z, min(row + 8 * h, m - 1), min(col + (j0 + j) * 8, n - 2));
 	};
 
-	if (early && whole(0))
+	if (early)
 		ask(next, 0);
 #pragma unroll 1
-	for (int j0 = 0; j0 < BN / 8; j0 += many) {
-		float t[4 * many];
+	for (int j0 = 0; j0 < BN / 8 && row0 < m && col0 + j0 * 8 < n; j0 += many) {
+		float t[4 * many], v[2][many][2];
+		ahead<E, 2> r[2][many];
+		uint2 u[many];
 
+		if (early) {
+#pragma unroll
+			for (int i = 0; i < 2 * many; i++)
+				r[i / many][i % many] = next[i / many][i % many];
+			if (j0 + many < BN / 8)
+				ask(next, j0 + many);
+		} else {
+			ask(r, j0);
+		}
+#pragma unroll
+		for (int j = 0; SCALED && j < many; j++)
+			u[j] = __ldg((const uint2 *)(sb + min(col + (j0 + j) * 8, n - 2)));
 		pick<BN / 8 / many>(j0 / many, t, [&](int i) { return acc[i]; });
-		if (whole(j0)) {
-			float v[2][many][2];
-			ahead<E, 2> r[2][many];
-
-			if (!early) {
-				ask(r, j0);
-			} else {
 #pragma unroll
-				for (int i = 0; i < 2 * many; i++)
-					r[i / many][i % many] = next[i / many][i % many];
-				if (whole(j0 + many))
-					ask(next, j0 + many);
-			}
-#pragma unroll
-			for (int j = 0; j < many; j++) {
-				uint2 u = { 0, 0 };
-				if (SCALED)
-					u = __ldg((const uint2 *)(sb + col + (j0 + j) * 8));
-#pragma unroll
-				for (int h = 0; h < 2; h++)
-#pragma unroll
-					for (int i = 0; i < 2; i++) {
-						const float x = t[j * 4 + h * 2 + i];
-						v[h][j][i] = SCALED ? x * ua[h] * unscale(i ? u.y : u.x) : x;
-					}
-			}
+		for (int j = 0; j < many; j++)
 #pragma unroll
 			for (int h = 0; h < 2; h++)
 #pragma unroll
-				for (int j = 0; j < many; j++)
-					r[h][j].store(e, v[h][j], z, row + 8 * h, col + (j0 + j) * 8);
+				for (int i = 0; i < 2; i++) {
+					const float x = t[j * 4 + h * 2 + i];
+					v[h][j][i] = SCALED ? x * ua[h] * unscale(i ? u[j].y : u[j].x) : x;
+				}
+		if (row + 8 < m && col + (j0 + many - 1) * 8 < n) { /* no branch in between */
+#pragma unroll
+			for (int i = 0; i < 2 * many; i++)
+				r[i / many][i % many].store(e, v[i / many][i % many], z, row + i / many * 8, col + (j0 + i % many) * 8);
 			continue;
 		}
-		ahead<E, 2> r[2][many]; /* the last rows or columns */
 #pragma unroll
 		for (int h = 0; h < 2; h++)
 #pragma unroll
 			for (int j = 0; j < many; j++)
 				if (row + 8 * h < m && col + (j0 + j) * 8 < n)
-					r[h][j].fetch(e, z, row + 8 * h, col + (j0 + j) * 8);
-#pragma unroll
-		for (int h = 0; h < 2; h++)
-#pragma unroll
-			for (int j = 0; j < many; j++) {
-				const int c = col + (j0 + j) * 8;
-				float v[2];
-#pragma unroll
-				for (int i = 0; i < 2; i++) {
-					v[i] = t[j * 4 + h * 2 + i];
-					if (SCALED)
-						v[i] *= ua[h] * unscale(__ldg(sb + min(c + i, n - 1)));
-				}
-				if (row + 8 * h < m && c < n)
-					r[h][j].store(e, v, z, row + 8 * h, c);
-			}
+					r[h][j].store(e, v[h][j], z, row + 8 * h, col + (j0 + j) * 8);
 	}
 }
 
