@@ -335,8 +335,8 @@ static struct val *softplus_of(struct pl *pl, struct gnode *n, struct val *x, do
 {
 	struct val *b = beta == 1 ? x : MUL(x, N(beta)), *soft = ADD(MAX(b, N(0)), log1p_exp(pl, n, b));
 
-	if (beta == 1 && threshold >= 20)
-		return soft; /* which is x from there on, once it is rounded */
+	if (beta == 1 && threshold >= 20 && n->meta[0].dt != WW_F64)
+		return soft; /* which is x from there on, once it is rounded to 24 bits */
 	return pl_where(pl, GT(b, N(threshold)), x, beta == 1 ? soft : MUL(soft, N(1 / beta)));
 }
 
