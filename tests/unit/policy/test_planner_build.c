@@ -1444,6 +1444,28 @@ static void test_transposed_volume(void **state)
 	json_decref(g);
 }
 
+/* Channels-last, a large instance norm has two kernels of statistics and a pointwise one: in rows of its channels the
+ * convolution's result would be turned ahead of it. */
+static void test_instance_norm_channels_last(void **state)
+{
+	static const int images[] = { 128, 40 };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		json_t *g = convolution_and_norm(images[i], 24, 24, 56, 3),
+			   *norm = json_array_get(json_object_get(g, "nodes"), 1);
+		struct pl_result r;
+
+		json_object_set_new(norm, "op", json_string("aten.instance_norm.default"));
+		json_object_set_new(norm, "args", json_pack("[{s:s}, n, n, n, n, b, f, f, b]", "ref", "conv", 1, 0.1, 1e-5, 1));
+		r = build_last(g);
+		if ((strstr(r.plan_text, "pointwise: bn\n") == NULL) != i || count(r.plan_text, "  rows: bn\n") != 2 - i)
+			fail_msg("%d images: %s", images[i], r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Channels-last to contiguous images: a thread has neighbouring channels where no vector divides the image. */
 static void test_odd_images(void **state)
 {
@@ -2829,7 +2851,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_folded_columns), cmocka_unit_test(test_sampled),
 		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
 		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last),
-		cmocka_unit_test(test_transposed_volume) };
+		cmocka_unit_test(test_transposed_volume), cmocka_unit_test(test_instance_norm_channels_last) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -365,8 +365,8 @@ static struct val *sums_by_channel(struct pl *pl, struct val *y)
 }
 
 /* Bytes from which on whole sectors save more than the two launches more take: 5 us of 4 MB/us, for up to 8 times the
- * bytes that rows of groups ask for. */
-enum { BY_CHANNEL = 4 << 20 };
+ * bytes that rows of groups ask for.  Where each channel is a group they save the pass that turns the operand. */
+enum { BY_CHANNEL = 4 << 20, CHANNEL_ALONE = 16 << 20 };
 
 /* As normalise(), of groups of channels that lie channels-last.  NULL: not by the rule. */
 static struct val *normalise_last(struct pl *pl, struct val *y, double eps, struct val **mu, struct val **rstd)
@@ -381,22 +381,16 @@ static struct val *normalise_last(struct pl *pl, struct val *y, double eps, stru
 	return MUL(SUB(y, *mu), *rstd);
 }
 
-static void group_norm(struct pl *pl, struct gnode *n)
+/* x, an operand of n, with each of g groups of its channels normalised; last: as it lies channels-last. */
+static struct val *normalise_groups(
+	struct pl *pl, struct gnode *n, struct val *x, int64_t g, int last, double eps, struct val **mu, struct val **rstd)
 {
-	struct val *x = pl_need_val(pl, n, 0, "input"), *w, *b, *y;
-	int native = n->variant == NATIVE;
-	int64_t g = native ? pl_arg_int(pl, n, 6, "group", 1) : pl_arg_int(pl, n, 1, "num_groups", 1);
-	double eps = native ? pl_arg_num(pl, n, 7, "eps", 1e-5) : pl_arg_num(pl, n, 4, "eps", 1e-5);
 	const struct ix *size[PL_MAX_RANK], *full[PL_MAX_RANK];
-	int rank = x->rank, large, last;
+	int rank = x->rank;
+	struct val *y;
 
-	large = pl_numel_now(x) * pl_itemsize(x->dt) >= BY_CHANNEL;
-	x = large ? pl_norm_last(pl, n, x) : x;
-	last = large && pl_is_last(pl, x);
 	if (last)
 		pl_keep_last(pl, x, all_dims(x) & ~2u);
-	w = per_channel(pl, native ? pl_arg_val(pl, n, 1, "weight") : pl_arg_val(pl, n, 2, "weight"), rank);
-	b = per_channel(pl, native ? pl_arg_val(pl, n, 2, "bias") : pl_arg_val(pl, n, 3, "bias"), rank);
 	memcpy(full, x->size, sizeof(full));
 	size[0] = x->size[0];
 	size[1] = ix_const(pl, g);
@@ -408,21 +402,40 @@ static void group_norm(struct pl *pl, struct gnode *n)
 	if (rank + 1 > PL_MAX_RANK)
 		pl_cannot(pl, n, "its values would have too many dimensions");
 	x = pl_reshape(pl, x, rank + 1, size);
-	y = last ? normalise_last(pl, x, eps, &n->out[1], &n->out[2]) : NULL;
+	y = last ? normalise_last(pl, x, eps, mu, rstd) : NULL;
 	if (!y)
-		y = normalise(pl, x, all_dims(x) & ~3u, eps, &n->out[1], &n->out[2]);
-	n->out[0] = affine(pl, pl_reshape(pl, y, rank, full), w, b);
+		y = normalise(pl, x, all_dims(x) & ~3u, eps, mu, rstd);
+	return pl_reshape(pl, y, rank, full);
+}
+
+static int is_large(const struct val *x, int64_t bytes) { return pl_numel_now(x) * pl_itemsize(x->dt) >= bytes; }
+
+static void group_norm(struct pl *pl, struct gnode *n)
+{
+	struct val *x = pl_need_val(pl, n, 0, "input"), *w, *b, *y;
+	int native = n->variant == NATIVE, large = is_large(x, BY_CHANNEL);
+	int64_t g = native ? pl_arg_int(pl, n, 6, "group", 1) : pl_arg_int(pl, n, 1, "num_groups", 1);
+	double eps = native ? pl_arg_num(pl, n, 7, "eps", 1e-5) : pl_arg_num(pl, n, 4, "eps", 1e-5);
+
+	x = large ? pl_norm_last(pl, n, x) : x;
+	y = normalise_groups(pl, n, x, g, large && pl_is_last(pl, x), eps, &n->out[1], &n->out[2]);
+	w = per_channel(pl, native ? pl_arg_val(pl, n, 1, "weight") : pl_arg_val(pl, n, 2, "weight"), x->rank);
+	b = per_channel(pl, native ? pl_arg_val(pl, n, 2, "bias") : pl_arg_val(pl, n, 3, "bias"), x->rank);
+	n->out[0] = affine(pl, y, w, b);
 }
 
 static void instance_norm(struct pl *pl, struct gnode *n)
 {
-	struct val *x = pl_need_val(pl, n, 0, "input"), *mu, *r;
+	struct val *x = pl_need_val(pl, n, 0, "input"), *mu, *r, *y;
+	double eps = pl_arg_num(pl, n, 7, "eps", 1e-5);
 
 	if (!pl_arg_int(pl, n, 5, "use_input_stats", 1))
 		pl_cannot(pl, n, "it uses running statistics");
+	y = is_large(x, CHANNEL_ALONE) && pl_is_last(pl, x)
+		? normalise_groups(pl, n, x, ix_num(x->size[1]), 1, eps, &mu, &r)
+		: normalise(pl, x, all_dims(x) & ~3u, eps, &mu, &r);
 	done(n,
-		affine(pl, normalise(pl, x, all_dims(x) & ~3u, pl_arg_num(pl, n, 7, "eps", 1e-5), &mu, &r),
-			per_channel(pl, pl_arg_val(pl, n, 1, "weight"), x->rank),
+		affine(pl, y, per_channel(pl, pl_arg_val(pl, n, 1, "weight"), x->rank),
 			per_channel(pl, pl_arg_val(pl, n, 2, "bias"), x->rank)));
 }
 
