@@ -12,7 +12,8 @@ parameters.  A part is a near tie if in one of these runs
     its error is beyond its limit, too, and more than twice what is usual, in that run, in parts of its kind and size
     (whose errors grow alike, by 3.3 times PyTorch's, where there are no near ties), and
     its error is as large as the solution's, within a factor of the root of two, and
-    the solution's values lie on the way from the reference to those of one or two of these runs.
+    the solution's values lie on the way from the reference to those of one or two of these runs, or begin to: what an
+    activation hides moves later on that way, so elements that have not moved are left out.
 
 A solution is right where its parts beyond their limits are near ties, or larger than those and right without them; and
 where its near ties are no more than the run with most such parts has, and no more than SHARE of all parts.  So a task
@@ -44,6 +45,8 @@ WAIT_S = 150  # the same by the clock: the judge waits 300 s for a comparison
 AHEAD = 16  # runs before the more costly neighbours behind the first few
 USUAL2 = 4  # square of how much larger than usual an error is in a near tie
 SIZE2 = 2  # square of how much larger than in these runs an error may be
+STILL2 = 1e-4  # of the mean square of a part's errors: an element that is no further off has not moved
+MOVED2 = 0.5  # share of a run's error, squared, in the elements that have moved in the solution, too
 ASIDE2 = 0.25  # share of an error, squared, that may point elsewhere than in these runs
 SPARSE, LARGE = 16, 1 << 25  # of so many elements a run remembers one; of larger outputs none
 PIECE = 1 << 17  # elements that are moved at a time on the cpu: they stay in the cache
@@ -208,6 +211,14 @@ class Ties:
                 return
             yield some
 
+    @staticmethod
+    def as_far(parts, left, whole2, off):
+        """`off` where the error `left` is not negligible; but whole in parts where most of it lies elsewhere."""
+        n = torch.bincount(parts.of, minlength=parts.n).clamp(min=1)
+        moved = torch.where(left * left > STILL2 * (whole2 / n)[parts.of], off, 0.0)
+        most = parts.dot(moved, moved) >= MOVED2 * parts.dot(off, off)
+        return torch.where(most[parts.of], moved, off)
+
     def explain(self, found, exact, some):
         """Do the errors of these parts point to where the runs went?  A near tie has two sides or three: what is on
         none of them, nor between, is wrong for another reason, as zeros are.  Not asked of an output beyond LARGE."""
@@ -216,6 +227,7 @@ class Ties:
         parts = Parted([self.limits.layout.find(p, found.device)[1] for p in some.nonzero().flatten().tolist()])
         left = (found.reshape(-1)[parts.at].double() - exact.reshape(-1)[parts.at]).nan_to_num()
         whole2, off = parts.dot(left, left), [run.off(parts.at) for run in self.runs if run is not None]
+        off = [self.as_far(parts, left, whole2, o) for o in off]
         for _ in range(2):
             way = parts.nearest(left, off)
             left, off = parts.less(left, way), [parts.less(o, way) for o in off]

@@ -381,7 +381,33 @@ def near_ties_are_taken_out_of_outputs_in_any_order():
     assert torch.equal(turned, same) and 0 < int((same == exact.float()).sum()) < same.numel()
 
 
-TESTS = [near_ties_are_taken_out_of_outputs_in_any_order, other_roundings_stay_within_units_and_leave_whole_numbers,
+def behind_an_activation_a_row_may_move_a_little():
+    """An activation hides half of a row.  A tenth of the way to the other side the other half has moved, and on that
+    side all of it.  Zeros, an element that is wrong and another row are on no side."""
+    g = torch.Generator().manual_seed(1)
+    here, there, other = torch.randn(3, 256, 128, generator=g, dtype=torch.float64)
+    exact, row = here.relu(), 7
+    own2, exact2 = squares(exact.bfloat16(), exact), squares(torch.zeros_like(exact), exact)
+    limits = reference.Limits(torch.bfloat16, exact, 2.0**-9, own2, exact2)
+    near, some = ties.Ties(limits, limits.limit2), torch.zeros_like(limits.limit2, dtype=torch.bool)
+    some[next(p for p in range(len(some)) if limits.layout.find(p, "cpu")[0] == f"index {row} of dimension 0")] = True
+
+    def with_row(values):
+        out = exact.clone()
+        out[row] = values
+        return out
+
+    run = with_row(there[row].relu())
+    near.learn(ties.Run(run, exact, squares(run, exact)))
+    assert near.explain(with_row((0.9 * here + 0.1 * there)[row].relu()), exact, some)
+    element = exact[row].clone()
+    element[element.argmax()] = 0
+    for what, values in (("zeros", 0.0), ("an element", element), ("another row", other[row].relu())):
+        assert not near.explain(with_row(values), exact, some), what
+
+
+TESTS = [behind_an_activation_a_row_may_move_a_little,
+         near_ties_are_taken_out_of_outputs_in_any_order, other_roundings_stay_within_units_and_leave_whole_numbers,
          every_operator_that_rounds_exists,
          other_roundings_do_not_part_what_is_selected_from_where_it_comes_from,
          parts_of_a_kind_decide_whether_few_are_wrong, runs_end_by_time, outputs_share_runs_and_time,
