@@ -19,8 +19,9 @@
  *
  * Products in a narrower type than the task's that do at least twice its arithmetic are own work: kernels split the
  * operands into parts for them.  A single such product would be too inexact, and two are not faster than one in the
- * task's type.  Exception: tasks with convolutions, which PyTorch computes in TF32, so that a single one in half
- * precision is exact enough.
+ * task's type.  They account for nothing then; what is left is what nodes in the task's type account for, so that a
+ * product in it is no less the library's for narrow ones beside it, whose results nobody needs.  Exception: tasks with
+ * convolutions, which PyTorch computes in TF32, so that a single one in half precision is exact enough.
  *
  * If the verdict is `algebraic`, the task's products were avoided by algebra; they do not count as work of the
  * launches.
@@ -90,6 +91,7 @@ struct work {
 	struct task_node *nodes;
 	size_t n;
 	double need[KINDS], can[KINDS]; /* of the task; of the library nodes.  Elements; PRODUCT: flops */
+	double narrow;                  /* flops of the library nodes in a narrower type */
 	size_t library_nodes;
 	const struct ww_image *image;
 	int split; /* operands are split into parts of a narrower type */
@@ -172,6 +174,11 @@ static int accumulates(const struct ww_image *m, const struct ww_gemm *g)
 	return 0;
 }
 
+static int is_narrow(const struct ww_image_node *n)
+{
+	return (n->kind == WW_NODE_GEMM ? n->gemm.math : n->conv.math) != WW_MATH_FP32;
+}
+
 static void read_library_node(struct work *w, const struct ww_image_node *n, double flops)
 {
 	const struct ww_gemm *g = n->kind == WW_NODE_GEMM ? &n->gemm : NULL;
@@ -183,7 +190,7 @@ static void read_library_node(struct work *w, const struct ww_image_node *n, dou
 	w->can[ADD] += (bias ? e : 0) + (g && g->beta != 0 && !accumulates(w->image, g) ? e : 0);
 	w->can[RELU] += relu ? e : 0;
 	w->can[SCALE] += g && (g->alpha != 1 || (g->beta != 0 && g->beta != 1)) ? e : 0;
-	w->split |= (g ? g->math : n->conv.math) != WW_MATH_FP32;
+	w->narrow += is_narrow(n) ? flops : 0;
 	w->library_nodes++;
 }
 
@@ -196,13 +203,14 @@ static int is_product(const struct work *w, double flops)
 }
 
 /* Flops of the library nodes with no more flops than an operator has; others: without nodes of the size of a product of
- * the task. */
+ * the task; else without those that multiply parts of operands. */
 static double parts_of(const struct work *w, double flops, int others)
 {
 	double sum = 0;
 	for (uint32_t i = 0; i < w->image->n_nodes; i++) {
 		double f = ww_library_node(w->image, i) ? ww_work_of_node(w->image, i).flops : 0;
-		sum += f <= (1 + SAME) * flops && !(others && is_product(w, f)) ? f : 0;
+		int counts = others ? !is_product(w, f) : !(w->split && is_narrow(&ww_image_nodes(w->image)[i]));
+		sum += f <= (1 + SAME) * flops && counts ? f : 0;
 	}
 	return sum;
 }
@@ -212,8 +220,8 @@ static int accounted(const struct work *w, enum kind k, double flops)
 	switch (k) {
 	case MOVE: return 1;
 	case PRODUCT:
-		return w->saved ||
-			(!w->split && (w->can[PRODUCT] >= (1 - SAME) * w->need[PRODUCT] || 2 * parts_of(w, flops, 0) >= flops));
+		return w->saved || w->can[PRODUCT] - (w->split ? w->narrow : 0) >= (1 - SAME) * w->need[PRODUCT] ||
+			2 * parts_of(w, flops, 0) >= flops;
 	case RELU: return 4 * w->can[RELU] >= 3 * w->need[RELU];
 	case ADD:
 	case SCALE:
@@ -275,7 +283,7 @@ enum ww_own_work ww_judge_own_work(const json_t *graph, int half, int algebraic,
 	json_array_foreach(nodes, k, node)
 		if (w.nodes)
 			read_node(&w, node);
-	w.split = w.split && !half && !w.convolves && w.can[PRODUCT] >= 2 * w.need[PRODUCT] && w.need[PRODUCT] > 0;
+	w.split = !half && !w.convolves && w.narrow >= 2 * w.need[PRODUCT] && w.need[PRODUCT] > 0;
 	enum ww_own_work found = !launches             ? WW_WORK_LIBRARY
 		: !w.library_nodes && !ww_pytorch_count(m) ? WW_WORK_OWN
 												   : WW_WORK_BOTH;

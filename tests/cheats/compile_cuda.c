@@ -102,6 +102,11 @@ static int set_task(const char *path)
 		outputs[0] = tensor("output0", 4, 64, 80);
 		facts.n_params = 3;
 		facts.n_outputs = 1;
+	} else if (!strcmp(name, "product.py")) {
+		inputs[0] = tensor("x", 0, 256, 256);
+		params[0] = tensor("weight", 1, 256, 256);
+		outputs[0] = tensor("output0", 2, 256, 256);
+		facts.n_params = facts.n_outputs = 1;
 	} else if (!strcmp(name, "double.py")) {
 		inputs[0] = in_double(tensor("x", 0, 64, 48));
 		params[0] = in_double(tensor("w", 1, 48, 80));

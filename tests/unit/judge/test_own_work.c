@@ -24,18 +24,21 @@ struct library {
 	double alpha;
 	int sum;        /* a product with ones behind them, as a mean */
 	int accumulate; /* from the second on into the first's result */
+	int decoys;     /* so many products in a narrower type besides */
 };
-static const struct library plain = { 1, 8, WW_MATH_FP32, WW_EPI_NONE, 1, 0, 0 };
-static const struct library biased = { 1, 8, WW_MATH_FP32, WW_EPI_BIAS, 1, 0, 0 };
-static const struct library biased_relu = { 1, 8, WW_MATH_FP32, WW_EPI_BIAS_RELU, 1, 0, 0 };
-static const struct library scaled = { 1, 8, WW_MATH_FP32, WW_EPI_NONE, 0.5, 0, 0 };
-static const struct library halves = { 2, 4, WW_MATH_FP32, WW_EPI_NONE, 1, 0, 0 };
-static const struct library three_rows = { 1, 3, WW_MATH_FP32, WW_EPI_NONE, 1, 0, 0 };
-static const struct library seven_rows = { 1, 7, WW_MATH_FP32, WW_EPI_NONE, 1, 0, 0 };
-static const struct library in_parts = { 3, 8, WW_MATH_TF32, WW_EPI_NONE, 1, 0, 0 };
-static const struct library narrow = { 1, 8, WW_MATH_TF32, WW_EPI_NONE, 1, 0, 0 };
-static const struct library along_k = { 2, 8, WW_MATH_FP32, WW_EPI_NONE, 1, 0, 1 };
-static const struct library with_sum = { 1, 8, WW_MATH_FP32, WW_EPI_NONE, 1, 1, 0 };
+static const struct library plain = { 1, 8, WW_MATH_FP32, WW_EPI_NONE, 1, 0, 0, 0 };
+static const struct library biased = { 1, 8, WW_MATH_FP32, WW_EPI_BIAS, 1, 0, 0, 0 };
+static const struct library biased_relu = { 1, 8, WW_MATH_FP32, WW_EPI_BIAS_RELU, 1, 0, 0, 0 };
+static const struct library scaled = { 1, 8, WW_MATH_FP32, WW_EPI_NONE, 0.5, 0, 0, 0 };
+static const struct library halves = { 2, 4, WW_MATH_FP32, WW_EPI_NONE, 1, 0, 0, 0 };
+static const struct library three_rows = { 1, 3, WW_MATH_FP32, WW_EPI_NONE, 1, 0, 0, 0 };
+static const struct library seven_rows = { 1, 7, WW_MATH_FP32, WW_EPI_NONE, 1, 0, 0, 0 };
+static const struct library in_parts = { 3, 8, WW_MATH_TF32, WW_EPI_NONE, 1, 0, 0, 0 };
+static const struct library narrow = { 1, 8, WW_MATH_TF32, WW_EPI_NONE, 1, 0, 0, 0 };
+static const struct library along_k = { 2, 8, WW_MATH_FP32, WW_EPI_NONE, 1, 0, 1, 0 };
+static const struct library with_decoys = { 1, 8, WW_MATH_FP32, WW_EPI_NONE, 1, 0, 0, 2 };
+static const struct library half_with_decoys = { 1, 3, WW_MATH_FP32, WW_EPI_NONE, 1, 0, 0, 2 };
+static const struct library with_sum = { 1, 8, WW_MATH_FP32, WW_EPI_NONE, 1, 1, 0, 0 };
 
 static const struct {
 	const char *what, *nodes, *outputs;
@@ -82,6 +85,9 @@ static const struct {
 		"{\"name\": \"own\", \"op\": \"torchvision.nms\", \"args\": [" REF("x") "], \"kwargs\": {}, \"flops\": 1}",
 		RESULT("own"), &plain, 0, 0, WW_WORK_BOTH },
 	{ "in parts of a narrower type", MM, RESULT("mm"), &in_parts, 0, 0, WW_WORK_BOTH },
+	{ "a product, and others in a narrower type for show", MM, RESULT("mm"), &with_decoys, 0, 0, WW_WORK_LIBRARY },
+	{ "less than half of a product, the whole in parts of a narrower type", MM, RESULT("mm"), &half_with_decoys, 0, 0,
+		WW_WORK_BOTH },
 	{ "more than asked for, of half operands", MM, RESULT("mm"), &in_parts, 1, 0, WW_WORK_LIBRARY },
 	{ "one product of a narrower type", MM, RESULT("mm"), &narrow, 0, 0, WW_WORK_LIBRARY },
 };
@@ -91,13 +97,14 @@ static struct ww_image *plan_with(const struct library *l, int launches)
 	struct ww_facts f = maker_facts(WW_TARGET_CUDA);
 	struct ww_plan *p = maker_plan(&f);
 	int h = ww_scratch(p, 8 * 64 * 4), ones = ww_scratch(p, 64 * 4);
-	for (int i = 0; l && i < l->nodes; i++) {
-		struct ww_gemm g = { .m = l->rows,
+	for (int i = 0; l && i < l->nodes + l->decoys; i++) {
+		int decoy = i >= l->nodes;
+		struct ww_gemm g = { .m = decoy ? 8 : l->rows,
 			.n = 32,
 			.k = 64,
 			.batch = 1,
 			.alpha = l->alpha,
-			.math = l->math,
+			.math = decoy ? WW_MATH_TF32 : l->math,
 			.epilogue = l->epilogue,
 			.a = { .buf = 0, .dtype = WW_F32, .ld = 64 },
 			.b = { .buf = 1, .dtype = WW_F32, .ld = 32 },
