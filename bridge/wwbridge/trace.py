@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
+SPACES = ("aten", "prims")  # of PyTorch's own operators
 MOVES = {"clone", "copy_", "_to_copy", "detach", "alias", "lift_fresh", "lift_fresh_copy", "_unsafe_view", "contiguous",
          "fill_", "zero_", "resize_", "set_", "_reshape_copy", "is_pinned", "_local_scalar_dense", "record_stream"}
 FACTORIES = {"empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full",
@@ -37,7 +38,7 @@ class Trace(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.counts, self.cpu_ns = {}, {}  # by name; processor time of all threads
-        self.depth = 0  # nesting of operators
+        self.depth = 0  # nesting of PyTorch's own operators
 
     @classmethod
     def _should_skip_dynamo(cls):
@@ -45,11 +46,12 @@ class Trace(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         start = time.process_time_ns()
-        self.depth += 1
+        own = func.namespace in SPACES
+        self.depth += own
         try:
             out = func(*args, **(kwargs or {}))
         finally:
-            self.depth -= 1
+            self.depth -= own
         if self.computes(func, args, kwargs):
             name = f"{func.namespace}.{func.overloadpacket.__name__}"
             self.counts[name] = self.counts.get(name, 0) + 1
@@ -59,7 +61,7 @@ class Trace(TorchDispatchMode):
     @staticmethod
     def computes(func, args, kwargs):
         name = func.overloadpacket.__name__
-        if func.namespace not in ("aten", "prims") or name in MOVES or name in FACTORIES:
+        if func.namespace not in SPACES or name in MOVES or name in FACTORIES:
             return False
         if any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns):
             return False  # a view

@@ -15,7 +15,7 @@ DRIVER_API, ENTER = 1, 0  # CUpti_CallbackDomain, CUpti_ApiCallbackSite
 LAUNCHES = (115, 116, 117, 307, 442, 477, 478, 480, 652,
             653)  # cuLaunch* of cupti_driver_cbid.h; numbers there are never reused
 GRAPHS = (514, 515)  # cuGraphLaunch
-MOST = 64
+MOST = 1024
 Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
 
 
@@ -24,7 +24,7 @@ class CallbackData(ctypes.Structure):
                 ("result", ctypes.c_void_p), ("symbol", ctypes.c_char_p)]  # the head of CUpti_CallbackData
 
 
-outside = {}  # kernel name: launches outside of operators, in the call that launched() has seen
+outside = {}  # kernel name: launches outside of PyTorch's operators, in the call that launched() has seen
 
 
 class Unseen(Exception):
@@ -105,8 +105,14 @@ class Watcher:
         return {**self.trace.answer(), "kernels": rows_of(w) if w and not w.graphs else []}
 
 
+def listed(rows):
+    """Rows beyond MOST in one, without a name, which counts as a library's: nobody hides a kernel behind many."""
+    rest = rows[MOST:]
+    return rows[:MOST] + ([["", *(sum(column) for column in list(zip(*rest))[1:])]] if rest else [])
+
+
 def rows_of(w):
-    return [[plain(k)[:160], n, hidden, 0] for k, (n, hidden) in w.counts.items()][:MOST]
+    return listed([[plain(k)[:160], n, hidden, 0] for k, (n, hidden) in w.counts.items()])
 
 
 def launched(call, sync):
@@ -135,12 +141,12 @@ def profiled(call, sync):
         sync()
     ran = [e for e in p.key_averages() if e.device_type == DeviceType.CUDA
            and not e.key.startswith(("Memcpy ", "Memset "))]
-    return [[e.key[:160], e.count, outside.get(e.key[:160], e.count), e.self_device_time_total] for e in ran][:MOST]
+    return listed([[e.key[:160], e.count, outside.get(e.key[:160], e.count), e.self_device_time_total] for e in ran])
 
 
 def kernels(call, sync):
-    """[[name, launches, those outside of every traced operator, microseconds or 0]], whatever thread launches them; []:
-    this process may not trace."""
+    """[[name, launches, those outside of PyTorch's traced operators, microseconds or 0]], whatever thread launches
+    them; []: this process may not trace."""
     for look in launched, profiled:
         try:
             return look(call, sync)

@@ -26,13 +26,15 @@ from wwbridge.task import Task  # noqa: E402
 from wwbridge.tensors import span  # noqa: E402
 import cases_build  # noqa: E402
 import cases_examine  # noqa: E402
+import cases_launches  # noqa: E402
 import cases_returned  # noqa: E402
 import cases_ties  # noqa: E402
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
 TARGET = facts.Target("cpu", 0, torch)
-TESTS = [*cases_build.TESTS, *cases_examine.TESTS, *cases_returned.TESTS, *cases_ties.TESTS, *cases_ties.COSTLY]
+TESTS = [*cases_build.TESTS, *cases_examine.TESTS, *cases_launches.TESTS, *cases_returned.TESTS, *cases_ties.TESTS,
+         *cases_ties.COSTLY]
 
 
 def test(f):

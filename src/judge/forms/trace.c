@@ -174,27 +174,31 @@ static void whose_code(struct ww_session *s, const struct traced *traced)
 /* ---- cuda: kernels ----------------------------------------------------------------------------------------------- */
 
 /* Kernels of PyTorch's and NVIDIA's libraries, and those that torch.compile writes, by how they are named.  A few of
- * PyTorch's stand outside its namespaces. */
+ * PyTorch's stand outside its namespaces.  torch.compile may be told to call all of its kernels `triton_`, or to leave
+ * the operators out of their names.  Kernels that were too many to be listed have none. */
 static int is_library_kernel(const char *name)
 {
 	static const char *const marks[] = { "at::native", "at_cuda_detail", "cublas", "cudnn", "cutlass_75_",
 		"cutlass_80_", "cutlass_90_", "cutlass_100_", "xmma_", "gemmSN", "gemv2", "splitKreduce", "nvjet",
 		"implicit_convolve", "winograd", "ampere_sgemm", "ampere_dgemm", "ampere_fp16_", "ampere_bf16_", "turing_fp16_",
 		"volta_sgemm", "volta_fp16_", "maxwell_sgemm", "gemvNSP", "regular_fft", "vector_fft", "cusparse", "cusolver",
-		"triton_poi_fused", "triton_red_fused", "triton_per_fused", "triton_tem_fused", "nvfuser",
-		"(anonymous namespace)::softmax_warp_", "pytorch_flash::", "PyTorchMemEffAttention" };
+		"triton_poi_fused", "triton_red_fused", "triton_per_fused", "triton_tem_fused", "triton_for_fused",
+		"triton_unk_fused", "triton_poi__", "triton_red__", "triton_per__", "triton_tem__", "triton_for__",
+		"triton_unk__", "nvfuser", "(anonymous namespace)::softmax_warp_",
+		"pytorch_flash::", "PyTorchMemEffAttention" };
 	for (size_t i = 0; i < WW_ARRAY_LEN(marks); i++)
 		if (strstr(name, marks[i]))
 			return 1;
-	return 0;
+	return !*name || !strcmp(name, "triton_");
 }
 
 struct launches {
-	int own, hidden; /* launches: kernels of the solution; a library's outside of every traced operator */
+	int own, hidden; /* kernels of the solution; a library's outside of every operator of PyTorch's */
 	double own_us, hidden_us;
 };
 
-/* rows: [name, launches, those outside of operators, microseconds or 0] */
+/* rows: [name, launches, those outside of PyTorch's operators, microseconds or 0].  A kernel within an operator is
+ * PyTorch's, whatever its name: some are compiled when they are first used, and bear the operator's. */
 static struct launches count(const json_t *kernels)
 {
 	struct launches l = { 0, 0, 0, 0 };
@@ -205,10 +209,12 @@ static struct launches count(const json_t *kernels)
 		int hidden = (int)json_integer_value(json_array_get(x, 2));
 		double us = json_number_value(json_array_get(x, 3));
 		ww_log(WW_LOG_DEBUG, "a kernel of the call: %.200s, %d hidden, %.1f us", n ? n : "?", hidden, us);
+		if (hidden <= 0)
+			continue;
 		if (n && !is_library_kernel(n)) {
 			l.own++;
 			l.own_us += us;
-		} else if (hidden > 0) {
+		} else {
 			l.hidden++;
 			l.hidden_us += us;
 		}
