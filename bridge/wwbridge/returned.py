@@ -5,10 +5,10 @@ import itertools
 
 import torch
 
-from .buffers import ImportedMemory
+from .buffers import POISON, ImportedMemory
 from .tensors import span, span_bytes
 
-POISON = itertools.cycle((0xFF, 0x7F, 0x00, 0xFE))  # ww_run_poison()
+poisons = itertools.cycle(POISON)
 PROBE_BYTES = 1 << 16
 
 
@@ -62,7 +62,7 @@ class Returned:
         memory, which would hold a copy of the next draw before the call."""
         arguments = self._arguments()
         for there in self.own:
-            there.fill_(next(POISON))
+            there.fill_(next(poisons))
         shares = arguments is not None and not torch.equal(arguments, self._arguments())
         self._unmap()
         return shares

@@ -6,6 +6,7 @@ import types
 
 import torch
 from wwbridge import returned
+from wwbridge.buffers import Shared
 
 ROWS, COLUMNS = 64, 1024
 
@@ -69,6 +70,17 @@ def every_kind_of_poison_comes():
     assert seen == {0xFF, 0x7F, 0x00, 0xFE}
 
 
+def the_judges_own_outputs_get_every_kind_of_poison():
+    shared = buffers()
+    before, shared.poisons = shared.memory[0].bytes.clone(), returned.itertools.cycle(returned.POISON)
+    found = []
+    for _ in range(5):
+        Shared.poison(shared)
+        (byte,) = shared.memory[2].bytes.unique().tolist()
+        found.append(byte)
+    assert found == [0xFF, 0x7F, 0x00, 0xFE, 0xFF] and torch.equal(shared.memory[0].bytes, before), found
+
+
 def the_memory_of_an_argument_is_no_output():
     for which in 0, 1:
         shared = buffers()
@@ -93,4 +105,5 @@ def a_piece_that_is_too_small_is_refused_and_unmapped():
 
 
 TESTS = [what_was_returned_is_poisoned_when_it_is_forgotten, every_kind_of_poison_comes,
+         the_judges_own_outputs_get_every_kind_of_poison,
          the_memory_of_an_argument_is_no_output, a_piece_that_is_too_small_is_refused_and_unmapped]
