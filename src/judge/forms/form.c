@@ -56,8 +56,8 @@ struct form {
 	struct ww_candidate *c;
 	struct ww_candidate_answer answer;
 	int flush;                       /* cuda: before the next call */
-	unsigned poisoned;               /* cpu: how often */
-	int64_t before[2][MAX_WORDS];    /* cpu: places of the last two calls, which were poisoned */
+	unsigned poisoned;               /* how often */
+	int64_t before[2][MAX_WORDS];    /* places of the last two calls, which were poisoned */
 	const int64_t *poisoned_at[2];   /* those of them that are known */
 	int is_noted;                    /* diagnostics say that time was added */
 	void *out[WW_MAX_OUTPUTS];       /* cpu: the task's output buffers, mapped */
@@ -460,25 +460,36 @@ static void apart_in_task(const struct ww_judge_task *t, int apart[WW_MAX_OUTPUT
 		apart[i] = output_of(t, i)->apart;
 }
 
-/* cpu: what the last call returned. */
+/* Where the outputs of the last call lie, which are poisoned before the next; NULL: nobody has said. */
+static const int64_t *note_poisoned(struct form *f)
+{
+	const struct ww_judge_task *t = f->s->t;
+	int words = 0;
+	for (int i = 0; i < t->facts.n_outputs; i++)
+		words += 1 + t->shapes.outputs[i].rank;
+	if (f->answer.n_places < words)
+		return NULL;
+	unsigned k = f->poisoned++ % WW_ARRAY_LEN(f->before);
+	memcpy(f->before[k], f->answer.places, (size_t)words * sizeof(f->before[k][0]));
+	f->poisoned_at[k] = f->before[k];
+	return f->before[k];
+}
+
+/* cpu: what the last call returned.  On cuda the reference worker does it (bridge/wwbridge/returned.py). */
 static void poison_last(struct form *f)
 {
 	const struct ww_judge_task *t = f->s->t;
-	int apart[WW_MAX_OUTPUTS], words = 0;
+	unsigned char byte = ww_run_poison(f->poisoned);
+	int apart[WW_MAX_OUTPUTS];
+	const int64_t *at = note_poisoned(f);
 	apart_in_task(t, apart);
-	for (int i = 0; i < t->facts.n_outputs; i++)
-		words += 1 + t->shapes.outputs[i].rank;
-	if (f->answer.n_places != words)
-		return;
-	int64_t *at = f->before[f->poisoned % WW_ARRAY_LEN(f->before)];
-	memcpy(at, f->answer.places, (size_t)words * sizeof(*at));
-	f->poisoned_at[f->poisoned % WW_ARRAY_LEN(f->before)] = at;
-	ww_outputs_poison(
-		ww_candidate_pid(f->c), at, t->shapes.outputs, t->facts.n_outputs, apart, ww_run_poison(f->poisoned++));
+	if (at && !on_cuda(t))
+		ww_outputs_poison(ww_candidate_pid(f->c), at, t->shapes.outputs, t->facts.n_outputs, apart, byte);
 }
 
-/* cpu, of a timed call: outputs in memory that was not poisoned may have been prepared.  The least time that writing
- * them can take is added. */
+/* Of a timed call: outputs in memory that was not poisoned may have been prepared.  The least time that writing them
+ * can take is added.  cuda: what the harness has copied into the judge's own buffer has no place, and counts as
+ * poisoned. */
 static void add_writing(struct form *f, struct ww_run_result *res)
 {
 	const struct ww_judge_task *t = f->s->t;
@@ -504,7 +515,7 @@ static enum ww_rc form_prepare(void *self, unsigned flags, struct ww_run_result 
 	int shares;
 	memset(res, 0, sizeof(*res));
 	f->flush = on_cuda(f->s->t) && (flags & WW_RUN_FLUSH);
-	if (!on_cuda(f->s->t) && (flags & WW_RUN_POISON))
+	if (flags & WW_RUN_POISON)
 		poison_last(f);
 	WW_CHECK(ww_ref_wipe(f->s->t->ref, (flags & WW_RUN_POISON) != 0, 0, &shares, err));
 	if (shares && f->answer.n_places) { /* what an earlier candidate returned is not this one's */
@@ -568,18 +579,18 @@ static enum ww_rc take_outputs(struct form *f, struct ww_run_result *res, struct
 static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res, struct ww_err *err)
 {
 	struct form *f = self;
+	const int timed = (f->flush || f->s->flush) && !f->s->warm;
 	memset(res, 0, sizeof(*res));
 	if (f->flush)
 		WW_CHECK(ww_ref_wipe(f->s->t->ref, 0, 1, NULL, err));
 	f->flush = 0;
 	WW_CHECK(ww_candidate_call(f->c, limit_s, &f->answer, res, err));
-	int timed = f->s->flush && !f->s->warm;
 	ww_seen_note(&f->all, ww_candidate_seen(f->c));
 	if (timed)
 		ww_seen_note(&f->timed, ww_candidate_seen(f->c));
 	if (res->kind == WW_RUN_OK)
 		WW_CHECK(take_outputs(f, res, err));
-	if (res->kind == WW_RUN_OK && timed && !on_cuda(f->s->t))
+	if (res->kind == WW_RUN_OK && timed)
 		add_writing(f, res);
 	if (res->kind != WW_RUN_OK)
 		fail(f->s, res, &f->answer, "run");
