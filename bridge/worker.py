@@ -169,7 +169,7 @@ class Worker:
 
     def draw(self, q, fds):
         self.loaded().draw(int(q["seed"]), float(q["scale"]), float(q["shift"]), q["params"], q.get("keep", ""),
-                           bool(q.get("values", True)))
+                           bool(q.get("values", True)), bool(q.get("later")))
         return {}, []
 
     def compare(self, q, fds):
@@ -229,8 +229,7 @@ class Worker:
         return {"shares": self.loaded().wipe(bool(q["poison"]), bool(q["flush"]))}, []
 
     def publish(self, q, fds):
-        self.loaded().publish()
-        return {"busy_us": self.loaded().busy()}, []
+        return {"busy_us": self.loaded().publish_and_probe()}, []
 
     def keep(self, q, fds):
         return {"taken": self.loaded().keep(q["lent"], fds)}, []

@@ -476,7 +476,8 @@ class Task:
 
     # ---- Draws
 
-    def draw(self, seed, scale, shift, params, keep="", keep_values=True):
+    def draw(self, seed, scale, shift, params, keep="", keep_values=True, later=False):
+        """later: the buffers get it when it is published."""
         if params not in ("redraw", "init", "keep"):
             raise Refuse("request", "draw: params must be redraw, init or keep")
         if keep not in ("", "strict", "paper") or (keep and params == "keep"):
@@ -493,7 +494,7 @@ class Task:
                 self._new_values(seed, scale, shift, params)
                 if self._draw_key:
                     self._pool.put(self._draw_key, self._references, self._values if keep_values else None)
-            if self._shared:
+            if self._shared and not later:
                 self._shared.publish(params != "keep")
         self.target.sync()
 
@@ -627,9 +628,13 @@ class Task:
             self._shared.publish(True)
         self.target.sync()
 
-    def busy(self):
-        """cuda: microseconds that some milliseconds of writing take now, more where others have work on the device."""
+    def publish_and_probe(self):
+        """cuda: publish the present draw; returns the microseconds that some milliseconds of writing take right behind
+        it, more where others have work on the device.  A candidate's work may wait there for the draw."""
         flush, ends = self.clock().flush, [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        flush()  # takes its memory at first
+        with torch.no_grad():
+            self._shared.publish(True)
         ends[0].record()
         for _ in range(PROBES):
             flush()

@@ -86,18 +86,21 @@ struct ww_judge_task {
 	struct ww_base clocked[WW_BASE_COUNT]; /* the same baselines timed as a solution in a PyTorch form is */
 	struct ww_candidate *form_base[WW_BASE_TORCH_COUNT]; /* the processes that are called for these (forms/base.c) */
 	struct ww_seen form_base_seen[WW_BASE_TORCH_COUNT];  /* cpu: whose code computed in their timed calls */
-	double idle_us;             /* cuda: the least that the reference worker's probe of the device took; 0: none yet */
-	int base_calls, busy_calls; /* cuda: of a baseline since the timing began; those before which the device was busy */
-	int by_clock;               /* 1: the judgement in progress uses `clocked`, 0: `base` */
-	double flops, bytes;        /* from the graph: arithmetic asked for, bytes that must move */
-	double matrix_flops;        /* of products, convolutions and attentions alone */
-	double base_waited_us;      /* cpu: microseconds that the baseline waited for processors in its last timed call */
-	double reference_s;         /* spent in the reference worker by the judgement in progress */
-	double wait_s;              /* seconds that it waited for the task's lock and the device */
-	struct ww_steps spent;      /* its steps, for the verdict's `seconds` */
-	struct ww_ref_ties ties;    /* spent on near ties by the verdict in progress, over all its comparisons */
-	uint64_t draw_counter;      /* with a public seed: the stream of draws */
-	uint64_t drawn_seed;        /* seed of the draw that the buffers hold */
+	int publish_later;                                   /* draws reach the buffers when they are published */
+	double idle_us;          /* cuda: the least that the reference worker's probe of the device took; 0: none yet */
+	double ahead_us;         /* cuda: what probes took longer since the candidate's last call */
+	int base_calls;          /* of a baseline since the timing began, one a round */
+	int busy_calls;          /* cuda: of a baseline or the candidate, before which the device was busy */
+	int by_clock;            /* 1: the judgement in progress uses `clocked`, 0: `base` */
+	double flops, bytes;     /* from the graph: arithmetic asked for, bytes that must move */
+	double matrix_flops;     /* of products, convolutions and attentions alone */
+	double base_waited_us;   /* cpu: microseconds that the baseline waited for processors in its last timed call */
+	double reference_s;      /* spent in the reference worker by the judgement in progress */
+	double wait_s;           /* seconds that it waited for the task's lock and the device */
+	struct ww_steps spent;   /* its steps, for the verdict's `seconds` */
+	struct ww_ref_ties ties; /* spent on near ties by the verdict in progress, over all its comparisons */
+	uint64_t draw_counter;   /* with a public seed: the stream of draws */
+	uint64_t drawn_seed;     /* seed of the draw that the buffers hold */
 };
 
 /* progress.c: tell the caller what is done now; WW_ERR_INTERRUPTED where it asked to stop. */

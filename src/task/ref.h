@@ -148,6 +148,7 @@ struct ww_ref_draw {
 	int keep;          /* this draw will come again: keep its references for then, as far as pool_bytes goes */
 	enum ww_rule rule; /* by which it will be compared */
 	int values;        /* with keep: keep what it writes, too */
+	int later;         /* the buffers get it when it is published */
 };
 enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_err *err) WW_MUST_CHECK;
 

@@ -5,8 +5,9 @@ import contextlib
 import types
 
 import torch
-from wwbridge import returned
+from wwbridge import facts, returned
 from wwbridge.buffers import Shared
+from wwbridge.task import Task
 
 ROWS, COLUMNS = 64, 1024
 
@@ -81,6 +82,28 @@ def the_judges_own_outputs_get_every_kind_of_poison():
     assert found == [0xFF, 0x7F, 0x00, 0xFE, 0xFF] and torch.equal(shared.memory[0].bytes, before), found
 
 
+def a_draw_reaches_the_buffers_when_it_is_published():
+    text = ("import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.fc = torch.nn.Linear(4, 3)\n    def forward(self, x):\n        return self.fc(x)\n"
+            "def get_inputs():\n    return [torch.randn(2, 4)]\ndef get_init_inputs():\n    return []\n")
+    task = Task(text, "later.py", 3, facts.Target("cpu", 0, torch))
+    task.share()
+
+    def now():
+        return [t.clone() for t in (*task._shared.inputs, *task._shared.params)]
+
+    task.draw(5, 1.0, 0.0, "redraw")
+    before = now()
+    task.draw(6, 1.0, 0.0, "redraw", later=True)
+    assert all(map(torch.equal, now(), before))
+    task.publish()
+    there = now()
+    assert not any(map(torch.equal, there, before))
+    task.draw(6, 1.0, 0.0, "redraw")
+    assert all(map(torch.equal, now(), there))
+    task.close()
+
+
 def the_memory_of_an_argument_is_no_output():
     for which in 0, 1:
         shared = buffers()
@@ -105,5 +128,5 @@ def a_piece_that_is_too_small_is_refused_and_unmapped():
 
 
 TESTS = [what_was_returned_is_poisoned_when_it_is_forgotten, every_kind_of_poison_comes,
-         the_judges_own_outputs_get_every_kind_of_poison,
+         the_judges_own_outputs_get_every_kind_of_poison, a_draw_reaches_the_buffers_when_it_is_published,
          the_memory_of_an_argument_is_no_output, a_piece_that_is_too_small_is_refused_and_unmapped]

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double BUSY = 1.25;
+static const double BUSY = 1.25, SEEN = 1.07;
 enum { COMPILE_LIMIT_S = 600, CALL_LIMIT_S = 60, WARM_CALLS = 3 };
 
 /* What failed, in one line. */
@@ -62,15 +62,15 @@ out:
 	return rc;
 }
 
-/* A process that stands may have left work on the device, and a baseline then shares it: what this one is left with, as
- * the reference worker's probe says that comes before the call. */
-static enum ww_rc share_of_device(struct ww_judge_task *t, double *share, struct ww_err *err)
+enum ww_rc ww_form_probe(struct ww_judge_task *t, double *share, struct ww_err *err)
 {
 	double us;
+	*share = 1;
 	WW_CHECK(ww_ref_publish(t->ref, &us, err));
 	if (us > 0 && (t->idle_us == 0 || us < t->idle_us))
 		t->idle_us = us;
-	t->base_calls++;
+	if (us > SEEN * t->idle_us)
+		t->ahead_us += us - t->idle_us;
 	if (us > BUSY * t->idle_us) {
 		t->busy_calls++;
 		*share = t->idle_us / us;
@@ -88,8 +88,9 @@ enum ww_rc ww_form_base_call(struct ww_judge_task *t, enum ww_baseline b, double
 	enum ww_rc rc = WW_OK;
 
 	ww_candidate_answer_init(&a);
+	t->base_calls++;
 	if (t->judge->opts.target == WW_TARGET_CUDA) /* the driver lets an importer map them writable */
-		WW_TRY(share_of_device(t, &share, err));
+		WW_TRY(ww_form_probe(t, &share, err));
 	if (t->judge->flush)
 		ww_session_flush(t);
 	else

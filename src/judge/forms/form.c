@@ -509,6 +509,14 @@ static void add_writing(struct form *f, struct ww_run_result *res)
 			1e6 * (double)bytes / p.memory_bytes_per_s);
 }
 
+/* Of a timed call, cuda: what kept the device busy since the last one, while the process stood, is work of the
+ * solution's. */
+static void add_work_ahead(struct form *f, struct ww_run_result *res)
+{
+	res->elapsed_ns += (uint64_t)(f->s->t->ahead_us * 1e3);
+	f->s->t->ahead_us = 0;
+}
+
 static enum ww_rc form_prepare(void *self, unsigned flags, struct ww_run_result *res, struct ww_err *err)
 {
 	struct form *f = self;
@@ -580,7 +588,10 @@ static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res,
 {
 	struct form *f = self;
 	const int timed = (f->flush || f->s->flush) && !f->s->warm;
+	double ignored;
 	memset(res, 0, sizeof(*res));
+	if (timed && on_cuda(f->s->t))
+		WW_CHECK(ww_form_probe(f->s->t, &ignored, err));
 	if (f->flush)
 		WW_CHECK(ww_ref_wipe(f->s->t->ref, 0, 1, NULL, err));
 	f->flush = 0;
@@ -590,8 +601,10 @@ static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res,
 		ww_seen_note(&f->timed, ww_candidate_seen(f->c));
 	if (res->kind == WW_RUN_OK)
 		WW_CHECK(take_outputs(f, res, err));
-	if (res->kind == WW_RUN_OK && timed)
+	if (res->kind == WW_RUN_OK && timed) {
 		add_writing(f, res);
+		add_work_ahead(f, res);
+	}
 	if (res->kind != WW_RUN_OK)
 		fail(f->s, res, &f->answer, "run");
 	res->kind = WW_RUN_OK; /* it is in the verdict */

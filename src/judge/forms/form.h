@@ -46,5 +46,9 @@ enum ww_rc ww_form_restores(
 enum ww_rc ww_form_base_open(
 	struct ww_judge_task *t, enum ww_baseline b, struct ww_ref_baseline *info, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_form_base_call(struct ww_judge_task *t, enum ww_baseline b, double *us, struct ww_err *err) WW_MUST_CHECK;
+/* cuda: publish the draw and see whether the device is busy: a process that stands may have left work there, which
+ * makes baselines slow, or is done when the draw is written and before the clock starts.  `share`: what the call that
+ * comes is left with. */
+enum ww_rc ww_form_probe(struct ww_judge_task *t, double *share, struct ww_err *err) WW_MUST_CHECK;
 pid_t ww_form_base_pid(const struct ww_judge_task *t, enum ww_baseline b); /* 0: there is none */
 void ww_form_base_close(struct ww_judge_task *t, enum ww_baseline b);
