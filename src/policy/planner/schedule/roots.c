@@ -251,6 +251,8 @@ static int reads_turned(struct pl *pl, const struct anchor *s, const struct val 
 		return 0;
 	t->items = NULL;
 	t->rows = pl_sizes(pl, v, p + 1, v->rank);
+	if (ix_num(t->rows) == 1) /* one pixel an image lies the same either way */
+		return 0;
 	trail = joined(pl, own, v->size, p + 1, v->rank);
 	lead = joined(pl, own, v->size, 0, p);
 	if (nb)
