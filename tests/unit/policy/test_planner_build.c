@@ -324,6 +324,7 @@ static void test_stored_behind(void **state)
 
 	(void)state;
 	assert_null(strstr(r.device_text, "HIGH = "));
+	assert_null(strstr(r.device_text, "own < rows")); /* what is repeated lies across: no rows side by side */
 	ww_pl_result_release(&r);
 }
 
