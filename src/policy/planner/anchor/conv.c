@@ -480,29 +480,13 @@ static struct val *by_patches(
 	return pl_reshape(pl, x, 2 + nd, out);
 }
 
-/* fp32 with a bias, for which the library has a pass over its result (64 x 32 x 24 x 16 x 32 to 80: 120 us of 254):
- * does our product, which ends in it, take less time by a quarter, so that the estimates need not be exact? */
-static int is_faster_product(
-	struct pl *pl, const struct gnode *n, const struct anchor *s, const struct ix *const *out, int64_t pixels)
-{
-	enum { SMALL = 1 << 21 }; /* multiply-adds of what is no product (gemm.c) */
-	struct anchor t = *s;
-	int64_t filters = ix_num(out[1]), channels = ix_num(s->in[0].size[1]), images = ix_num(out[0]);
-
-	if (n->n_arg < 3 || n->arg[2].kind != G_VAL || filters * channels * pixels * images <= SMALL)
-		return 0;
-	t.out = pl_val(pl, V_ANCHOR, WW_F32, 2 + s->conv.nd, out);
-	return pl_product_us(pl, filters, pixels, channels, images, 0) <
-		0.75 * fmin(pl_conv_library_us(&t, 0), pl_conv_direct_us(pl, &t));
-}
-
-/* cuda: is a filter one element, and the convolution a product of it and each image's pixels?  Of 16 bits cuDNN has
- * only engines for channels-last here and turns both sides around them (40 x 256 x 32 x 32 to 640, bf16: 117 us, 29 of
- * these the product); fp32 in TF32 it multiplies as it lies.  Not of few channels, which are our direct template's, nor
- * of rows of 16 bits that no 16 bytes divide, which would be copied (201 channels of 11 x 243: 41 us in place of 33).
- */
-static int is_product_of_pixels(
-	struct pl *pl, const struct gnode *n, const struct anchor *s, const struct ix *const *out)
+/* cuda, 16 bits: is a filter one element, and the convolution a product of it and each image's pixels?  cuDNN has only
+ * engines for channels-last here and turns both sides around them (40 x 256 x 32 x 32 to 640, bf16: 117 us, 29 of
+ * these the product); fp32 in TF32 it multiplies as it lies, and of few channels with a bias, whose pass our product
+ * would save, ours was slower all the same (24001-241: 126 us, 172 as a product, H200).  Not of few channels, which are
+ * our direct template's, nor of rows that no 16 bytes divide, which would be copied (201 channels of 11 x 243: 41 us in
+ * place of 33). */
+static int is_product_of_pixels(const struct pl *pl, const struct anchor *s, const struct ix *const *out)
 {
 	int64_t pixels = 1, channels = ix_num(s->in[0].size[1]);
 
@@ -511,11 +495,9 @@ static int is_product_of_pixels(
 			return 0;
 		pixels *= ix_num(out[2 + e]);
 	}
-	if (pl->target != WW_TARGET_CUDA || pl_all_last(pl) || s->conv.groups > 1 || s->conv.transposed || pixels < 32 ||
-		ix_num(out[1]) < 32 || channels < 32)
-		return 0;
-	return pl_is_half(s->in[0].val->dt) ? pixels % 8 == 0 && channels % 8 == 0
-										: is_faster_product(pl, n, s, out, pixels);
+	return pl->target == WW_TARGET_CUDA && !pl_all_last(pl) && pl_is_half(s->in[0].val->dt) && s->conv.groups == 1 &&
+		!s->conv.transposed && pixels >= 32 && pixels % 8 == 0 && ix_num(out[1]) >= 32 && channels >= 32 &&
+		channels % 8 == 0;
 }
 
 static struct val *by_pixels(
@@ -723,7 +705,7 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 		return by_patches(pl, n, &of, x, w, size);
 	}
 	s->conv.pytorch_last = library && pl_stored_last(&n->meta[0]);
-	if (library && !s->conv.pytorch_last && is_product_of_pixels(pl, n, s, size)) {
+	if (library && !s->conv.pytorch_last && is_product_of_pixels(pl, s, size)) {
 		pl->n_anchor--;
 		return by_pixels(pl, n, x, w, nd + 2, size);
 	}
