@@ -393,40 +393,6 @@ static void test_gated_squares(void **state)
 	ww_pl_result_release(&r);
 }
 
-/* Of 16 bits twice as many elements are under way, unless several threads of a row would be left with some. */
-static void test_columns_of_16_bits(void **state)
-{
-	static const struct {
-		int cols, rows, unrolled;
-		const char *type;
-	} want[] = { { 500, 300000, 16, "bfloat16" }, { 512, 20000, 16, "bfloat16" }, { 500, 20000, 8, "bfloat16" },
-		{ 512, 300000, 8, "float32" } };
-	json_t *d = device();
-
-	(void)state;
-	json_object_set_new(d, "sm_count", json_integer(132));
-	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
-		const char *type = want[i].type, *loop = want[i].unrolled == 16 ? "#pragma unroll 16\n" : "#pragma unroll 8\n";
-		json_t *g = json_pack("{s:i, s:[{s:s, s:s, s:[i,i], s:[i,i]}], s:[],"
-							  " s:[{s:s, s:s, s:[{s:s}, [i]], s:{}, s:[{s:s, s:[i], s:[i]}]}],"
-							  " s:[{s:s, s:s, s:s, s:[i], s:[i]}]}",
-			"version", 1, "inputs", "name", "x", "dtype", type, "sizes", want[i].cols, want[i].rows, "strides",
-			want[i].rows, 1, "params", "nodes", "name", "v", "op", "aten.amax.default", "args", "ref", "x", 0, "kwargs",
-			"out", "dtype", type, "sizes", want[i].rows, "strides", 1, "outputs", "name", "output0", "ref", "v",
-			"dtype", type, "sizes", want[i].rows, "strides", 1);
-		struct pl_result r;
-
-		assert_non_null(g);
-		ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
-		assert_string_equal(r.why, "");
-		if (!strstr(r.device_text, loop))
-			fail_msg("%d x %d: %s", want[i].cols, want[i].rows, r.device_text);
-		ww_pl_result_release(&r);
-		json_decref(g);
-	}
-	json_decref(d);
-}
-
 /* Windows of short lines that overlap: a thread is a window, unless it would be one of few. */
 static void test_short_windows(void **state)
 {
@@ -2812,11 +2778,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_resampled_costly), cmocka_unit_test(test_vectors_of_halves),
 		cmocka_unit_test(test_windows_kept), cmocka_unit_test(test_scans_back_in_rows),
 		cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
-		cmocka_unit_test(test_columns_of_16_bits), cmocka_unit_test(test_lines_resampled),
-		cmocka_unit_test(test_stored_behind), cmocka_unit_test(test_overlapping_kernels_wait),
-		cmocka_unit_test(test_small_products), cmocka_unit_test(test_small_matrices),
-		cmocka_unit_test(test_recurrent_rows), cmocka_unit_test(test_joined_pieces),
-		cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
+		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
+		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
+		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_order_behind_a_transposed_convolution),

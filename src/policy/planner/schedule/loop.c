@@ -359,56 +359,30 @@ int pl_loads_held(const struct kern *k)
 	return n;
 }
 
-/* Columns of a window; of one that is little more than loads; and how many are under way at once: of few rows, which
- * are few threads that wait, so many; of others what so many bytes are (16 a thread are 32 kB a multiprocessor, a third
- * more than memory's latency takes where nothing else waits). */
-enum { WINDOW = 16, WINDOW_OF_LOADS = 64, LITTLE_WORK = 2, UNDER_WAY = 8, BYTES_UNDER_WAY = 32 };
+/* Columns of a window; of one that is little more than loads; and how many of a single operand are under way at once
+ * (four of 4 bytes are 32 kB a multiprocessor, a third more than memory's latency takes), or of few rows, which are few
+ * threads that wait. */
+enum { WINDOW = 16, WINDOW_OF_LOADS = 64, LITTLE_WORK = 2, UNDER_WAY = 8 };
 
-/* What row kernel k reads for a column: operands, and their bytes. */
-struct column {
-	int loads, bytes;
-};
-
-static struct column column_of(struct pl *pl, struct kern *k)
+/* Of the operands of row kernel k, those that its columns read. */
+static int loads_of_columns(struct pl *pl, struct kern *k)
 {
 	const struct ix *off[512];
 	struct buf *buf[512];
-	struct column col = { 0 };
+	int found = 0;
 
 	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
 		for (int c = 0; c < k->n_col; c++)
 			if (ix_has(off[i], k->col[c])) {
-				col.loads++;
-				col.bytes += (int)ww_min(4, pl_itemsize(buf[i]->dt)); /* of 64 bits are places in tables, mostly */
+				found++;
 				break;
 			}
-	return col;
-}
-
-/* Columns of so many bytes that are under way at once. */
-static int fill_way(int bytes)
-{
-	int n = 2 * UNDER_WAY;
-
-	while (n > 4 && n * bytes > BYTES_UNDER_WAY)
-		n /= 2;
-	return n;
-}
-
-/* How many threads share a row in print_rows_down() of print/cuda.c. */
-static int threads_down(const struct pl *pl, int64_t rows, int64_t cols)
-{
-	int n = 1;
-
-	while (n < PL_DOWN && cols >= 16 * n && rows * n < 2048 * (int64_t)pl->dev.sm_count)
-		n *= 2;
-	return n;
+	return found;
 }
 
 int pl_unrolled_down(struct pl *pl, struct kern *k)
 {
 	const struct ix *idx[PL_MAX_RANK];
-	const int64_t rows = ix_num(pl_extent(pl, k->row, k->n_row)), cols = ix_num(k->loop->len);
 	int64_t n = INT64_MAX;
 	int cost = 0;
 
@@ -419,15 +393,9 @@ int pl_unrolled_down(struct pl *pl, struct kern *k)
 	ix_is_const(k->loop->len, &n);
 	if (n <= WINDOW || (n <= WINDOW_OF_LOADS && cost <= LITTLE_WORK && !pl_stores_per_column(k)))
 		return (int)n;
-	if (rows < 32 * (int64_t)pl->dev.sm_count)
+	if (ix_num(pl_extent(pl, k->row, k->n_row)) < 32 * (int64_t)pl->dev.sm_count)
 		return UNDER_WAY;
-	if (cost > LITTLE_WORK)
-		return 4;
-	/* What several threads of a row leave of the unrolled loop is loaded one by one. */
-	const struct column col = column_of(pl, k);
-	const int threads = threads_down(pl, rows, cols), most = fill_way(col.bytes);
-
-	return threads == 1 || cols % (threads * most) == 0 ? most : fill_way(4 * col.loads);
+	return cost <= LITTLE_WORK && loads_of_columns(pl, k) == 1 ? UNDER_WAY : 4;
 }
 
 /* A thread is a row: do so many values of each column fit registers, of PL_DOWN threads at most that share the row? */
