@@ -335,7 +335,7 @@ static void test_half_vectors(void **state)
 		ctype *in = malloc((size_t)n * sizeof(*in)), *out = malloc((size_t)n * sizeof(*out)); \
 		assert_true(in && out); \
 		for (int i = 0; i < n; i++) \
-			in[i] = (ctype)(test_rand() * 33000); \
+			in[i] = (ctype)(int)(test_rand() * 33000); \
 		const ww_vf v = ww_vf_load_##T(in, n); \
 		ww_vf_store_##T(out, v + ww_vf_copysign(ww_vf_set(0.25f), v), n); \
 		for (int i = 0; i < WW_VL; i++) \
