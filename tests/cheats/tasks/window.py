@@ -13,7 +13,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(4, 64, 514)]
+    return [torch.randn(16, 64, 514)]
 
 
 def get_init_inputs():
