@@ -227,8 +227,10 @@ static int reads_other_files(struct ww_compile_job *j, const char *rule, const c
 	return !complete;
 }
 
-/* Of the limit: the kernel ends a process by another clock (ticks) than it bills it by. */
+/* The kernel ends a process by another clock (ticks) than it bills it by, some per cent apart: so what gcc's driver
+ * says of a signal counts as well as NEARLY all of the limit used. */
 static const double NEARLY = 0.9;
+static const char ENDED[] = "CPU time limit exceeded";
 
 /* Processor time of the compilers that have ended. */
 static double used_s(void)
@@ -251,7 +253,7 @@ static enum ww_compile_result step(struct ww_compile_job *j, int compiles, const
 		if (errno != EINTR)
 			return WW_COMPILE_CRASHED;
 	(void)read_into(said, &j->log);
-	if ((!WIFEXITED(status) || WEXITSTATUS(status)) && used_s() >= NEARLY * j->max_cpu_s)
+	if ((!WIFEXITED(status) || WEXITSTATUS(status)) && (used_s() >= NEARLY * j->max_cpu_s || strstr(j->log.p, ENDED)))
 		return WW_COMPILE_TIMEOUT;
 	if (!WIFEXITED(status) || WEXITSTATUS(status) == 126 || WEXITSTATUS(status) == 127)
 		return WW_COMPILE_CRASHED;
