@@ -149,9 +149,8 @@ int pl_operand_contiguous(struct pl *pl, const struct operand *o);
 struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b);
 /* Estimated microseconds of a product's kernel on cuda. */
 double pl_gemm_us(struct pl *pl, struct kern *k);
-/* cuda: `batch` products by gemm_mma of one matrix, (m, k), and fp32 matrices (k, n), all row by row; turned: the first
- * one by columns. */
-double pl_product_us(const struct pl *pl, int64_t m, int64_t n, int64_t k, int64_t batch, int turned);
+/* cuda: `batch` products by gemm_mma of one matrix, (m, k), by columns, and fp32 matrices (k, n) row by row. */
+double pl_product_us(const struct pl *pl, int64_t m, int64_t n, int64_t k, int64_t batch);
 /* A GEMM of 16-bit operands with a result of type `out`: fp32. */
 struct val *pl_gemm_to(struct pl *pl, struct gnode *n, struct val *a, struct val *b, int out);
 struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,

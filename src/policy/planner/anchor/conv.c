@@ -630,7 +630,7 @@ static int is_folded(struct pl *pl, const struct anchor *s, const struct ix *con
 		pixels *= ix_num(s->in[0].size[2 + e]);
 		columns *= ix_num(s->in[1].size[2 + e]);
 	}
-	return pl_product_us(pl, columns, pixels, ix_num(s->in[0].size[1]), images, 1) + FOLD_US +
+	return pl_product_us(pl, columns, pixels, ix_num(s->in[0].size[1]), images) + FOLD_US +
 		3 * 4e-6 * (double)(images * columns * pixels) <
 		0.75 * pl_conv_tc_us(pl, &t);
 }

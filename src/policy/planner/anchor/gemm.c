@@ -644,7 +644,7 @@ double pl_gemm_us(struct pl *pl, struct kern *k)
 	return us;
 }
 
-double pl_product_us(const struct pl *pl, int64_t m, int64_t n, int64_t k, int64_t batch, int turned)
+double pl_product_us(const struct pl *pl, int64_t m, int64_t n, int64_t k, int64_t batch)
 {
 	const double moved = 4.0 * (double)batch * (double)(m * k + k * n + m * n);
 	const struct ww_mma_size size = { .m = m,
@@ -652,7 +652,7 @@ double pl_product_us(const struct pl *pl, int64_t m, int64_t n, int64_t k, int64
 		.k = k,
 		.batch = batch,
 		.bytes = 4,
-		.a_vector = (turned ? m : k) % 4 ? 1 : 4,
+		.a_vector = m % 4 ? 1 : 4,
 		.b_vector = n % 4 ? 1 : 4,
 		.sms = pl->dev.sm_count };
 

@@ -262,8 +262,7 @@ static void unravel(
 	}
 }
 
-static const struct ix *ravel(
-	struct pl *pl, const struct ix *const *idx, const struct ix *const *size, int from, int to)
+const struct ix *pl_ravel(struct pl *pl, const struct ix *const *idx, const struct ix *const *size, int from, int to)
 {
 	const struct ix *lin = ix_const(pl, 0);
 
@@ -287,7 +286,7 @@ struct val *pl_reshape(struct pl *pl, struct val *a, int rank, const struct ix *
 
 		if (va == vb && (i > i0 || j > j0) && i > i0 && j > j0) {
 			pl_guard_eq(pl, na, nb, "the numbers of elements of a reshape");
-			unravel(pl, ravel(pl, pl->place, size, j0, j), a->size, i0, i, map);
+			unravel(pl, pl_ravel(pl, pl->place, size, j0, j), a->size, i0, i, map);
 			i0 = i;
 			j0 = j;
 			na = nb = ix_const(pl, 1);
@@ -301,7 +300,7 @@ struct val *pl_reshape(struct pl *pl, struct val *a, int rank, const struct ix *
 	}
 	pl_guard_eq(pl, na, nb, "the numbers of elements of a reshape");
 	if (i > i0)
-		unravel(pl, ravel(pl, pl->place, size, j0, j), a->size, i0, i, map);
+		unravel(pl, pl_ravel(pl, pl->place, size, j0, j), a->size, i0, i, map);
 	return pl_view(pl, a, rank, size, map);
 }
 

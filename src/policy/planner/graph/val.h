@@ -111,6 +111,8 @@ struct val *pl_cast(struct pl *pl, struct val *a, int dt);
 struct val *pl_expand(struct pl *pl, struct val *a, int rank, const struct ix *const *size);
 struct val *pl_permute(struct pl *pl, struct val *a, const int *perm);
 struct val *pl_reshape(struct pl *pl, struct val *a, int rank, const struct ix *const *size);
+/* idx[from..to-1], of dimensions of these sizes, as one index. */
+const struct ix *pl_ravel(struct pl *pl, const struct ix *const *idx, const struct ix *const *size, int from, int to);
 struct val *pl_slice(
 	struct pl *pl, struct val *a, int dim, const struct ix *start, const struct ix *size, int64_t step);
 struct val *pl_select(struct pl *pl, struct val *a, int dim, const struct ix *at);

@@ -144,41 +144,21 @@ static int merge_pair(
 	return 0;
 }
 
-struct row_work {
-	struct pl *pl;
-	const struct ix_atom *lane;
-	int cost;
-};
-
-static int add_row_work(void *ctx, struct val *v, const struct ix *const *idx)
-{
-	struct row_work *w = ctx;
-
-	for (int d = 0; d < v->rank; d++)
-		if (ix_has(idx[d], w->lane))
-			return 0;
-	w->cost += pl_cost(w->pl, v, idx);
-	return 1;
-}
-
 enum { COSTLY = 10 }; /* an exponential */
 
 /* Is something costly computed once a row of axis `lane`, in short rows that lie side by side in a block?  In vectors
  * along several rows each element would compute it. */
 static int is_costly_beside(struct pl *pl, struct kern *k, const struct ix_atom *lane)
 {
-	struct row_work work = { pl, lane, 0 };
 	int size = pl_itemsize(k->out[0]->dt), vec = pl_widest(lane->b, 16 / size);
+	const struct ix *column = pl_of_var(pl, lane);
 	int64_t rows = 1;
-	struct walk w;
+	int cost;
 
 	for (int d = 0; d < k->n_row - 1; d++)
 		rows *= ix_num(k->row[d]->b);
-	pl_walk_init(&w, pl, k->out[0]);
-	w.stop = add_row_work;
-	w.stop_ctx = &work;
-	pl_walk(&w, k->out[0], k->out_idx[0]);
-	return work.cost >= COSTLY && vec * size < 16 &&
+	cost = pl_cost(pl, k->out[0], k->out_idx[0]) - pl_cost_along(pl, k->out[0], k->out_idx[0], &column, 1);
+	return cost >= COSTLY && vec * size < 16 &&
 		pl_fits_beside(pl, rows, ix_num(lane->b) / vec, vec, size, 2 * 16 / size);
 }
 

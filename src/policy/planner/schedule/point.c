@@ -275,7 +275,7 @@ static int place_point(struct pl *pl, struct kern *k)
 void pl_loop_point(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
-	int cuda = pl->target == WW_TARGET_CUDA, turned = place_point(pl, k);
+	int cuda = pl->target == WW_TARGET_CUDA, turned = place_point(pl, k), free;
 	struct loop *l = k->loop;
 
 	if (turned && !write_point(pl, k)) {
@@ -295,12 +295,13 @@ void pl_loop_point(struct pl *pl, struct kern *k)
 	l->vec = turned ? TURNED_VECTOR : l->along == COLUMNS ? pl_widest_loads(k) : 1;
 	if (cuda && k->n_out > 1 && k->out[0] == k->out[1]) /* pl_unroll(): what is stored is in registers until then */
 		l->vec = k->n_out > 8 ? 1 : (int)ww_min(2, l->vec);
-	if (cuda && l->along == COLUMNS && !l->by_row && !l->across && !kn->point.unroll && l->n_row)
+	free = cuda && l->along == COLUMNS && !l->across && !kn->point.unroll;
+	if (free && !l->by_row && l->n_row)
 		rows_beside(pl, k);
-	if (cuda && l->along == COLUMNS && !l->by_row && !l->across && !kn->point.unroll)
+	if (free && !l->by_row)
 		l->unroll = vectors_ahead(pl, k);
 	l->asks_ahead = cuda && !l->by_row && !kn->point.unroll && l->unroll > 1;
-	if (cuda && l->along == COLUMNS && !l->asks_ahead && !l->across && !kn->point.unroll) {
+	if (free && !l->asks_ahead) {
 		int n = vectors_in_turn(pl, k);
 
 		l->behind = n > 1 || l->beside;

@@ -219,17 +219,6 @@ static void count_consumers(struct pl *pl, struct val *const *root, int n)
 
 /* ---- Products that are turned ------------------------------------------------------------------------------------ */
 
-/* at[from..to-1] as one index. */
-static const struct ix *joined(
-	struct pl *pl, const struct ix *const *at, const struct ix *const *size, int from, int to)
-{
-	const struct ix *lin = ix_const(pl, 0);
-
-	for (int d = from; d < to; d++)
-		lin = ix_add(pl, ix_mul(pl, lin, size[d]), at[d]);
-	return lin;
-}
-
 /* How a product is read: by how many rows of an item (as anchor_ops.turn has them), all of them by columns. */
 struct turning {
 	const struct ix *items, *rows;
@@ -253,10 +242,10 @@ static int reads_turned(struct pl *pl, const struct anchor *s, const struct val 
 	t->rows = pl_sizes(pl, v, p + 1, v->rank);
 	if (ix_num(t->rows) == 1) /* one pixel an image lies the same either way */
 		return 0;
-	trail = joined(pl, own, v->size, p + 1, v->rank);
-	lead = joined(pl, own, v->size, 0, p);
+	trail = pl_ravel(pl, own, v->size, p + 1, v->rank);
+	lead = pl_ravel(pl, own, v->size, 0, p);
 	if (nb)
-		return ix_same(joined(pl, idx, o->size, 0, nb), lead) && ix_same(idx[nb], trail);
+		return ix_same(pl_ravel(pl, idx, o->size, 0, nb), lead) && ix_same(idx[nb], trail);
 	if (ix_num(o->size[0]) != ix_num(t->rows))
 		t->items = pl_sizes(pl, v, 0, p);
 	return ix_same(idx[0], ix_add(pl, ix_mul(pl, lead, t->rows), trail));
