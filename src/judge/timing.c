@@ -3,10 +3,10 @@
  * Sides.  The candidate; the pivot, which is the fastest of PyTorch's baselines; and, where one was asked for, the
  * baseline, another solution of the task in a runner of its own.  One round: outputs and scratch are poisoned; a new
  * draw of inputs and parameters (the same for all sides and new to all of them, so results kept from an earlier call
- * are wrong); one call of each side on flushed caches.  Which goes first is random.  On the cpu target calls of less
- * than 0.3 ms are made in both orders, and their mean is the round's sample: a median of samples of two kinds would lie
- * anywhere between them.  Candidate and baseline write the same output buffers, and the candidate must not find a right
- * answer there: on cuda it goes before the baseline, on cpu the judge poisons them again between the two.
+ * are wrong); one call of each side on flushed caches.  Which goes first is random.  On the cpu target, where a side
+ * has taken less than 0.3 ms, a round makes both orders, and its sample is their mean: a median of samples of two kinds
+ * would lie anywhere between them.  Candidate and baseline write the same output buffers, and the candidate must not
+ * find a right answer there: on cuda it goes before the baseline, on cpu the judge poisons them again between the two.
  * In secretly chosen rounds what the candidate has written is compared, before it is called again, with references that
  * are computed only then.  Each round is chosen by lot, of the first MIN_ROUNDS MIN_CHECKED on average and of the later
  * ones one in eight; where fewer than MIN_CHECKED came out, a few rounds more are made.  All draws come by one route,
@@ -125,6 +125,7 @@ struct timing {
 	uint64_t start_ns;
 	int deciding;                                  /* this attempt ends when the reward is certain */
 	int unchecked;                                 /* the last round is still to be compared */
+	double least_us;                               /* of all calls of all sides up to now */
 	struct ww_ratio to_pivot[WW_BASE_TORCH_COUNT]; /* deciding: what the other baselines take of the pivot's time */
 	struct series now, best;
 };
@@ -200,11 +201,15 @@ static enum ww_rc baseline_once(struct ww_session *r, double *us, struct ww_err 
 
 static enum ww_rc side_once(struct timing *x, enum side side, double *us, struct ww_err *err)
 {
+	enum ww_rc rc;
 	switch (side) {
-	case CANDIDATE: return go_once(x->s, us, err);
-	case PIVOT: return ww_base_once(x->s->t, x->pivot, base_mode(x), us, err);
-	default: return baseline_once(x->s->baseline, us, err);
+	case CANDIDATE: rc = go_once(x->s, us, err); break;
+	case PIVOT: rc = ww_base_once(x->s->t, x->pivot, base_mode(x), us, err); break;
+	default: rc = baseline_once(x->s->baseline, us, err);
 	}
+	if (rc == WW_OK && !x->s->failed)
+		x->least_us = fmin(x->least_us, *us);
+	return rc;
 }
 
 static double waited_us(const struct timing *x, enum side side)
@@ -299,14 +304,9 @@ static int somebody_waited(const struct round *r)
 	return 0;
 }
 
-/* On the cpu target the side that goes first may be faster by some microseconds, which counts where calls are short. */
-static int is_short(const struct timing *x, const struct round *r)
-{
-	int is = on_cpu(x);
-	for (int side = 0; side < SIDES; side++)
-		is &= r->us[side] < SHORT_US;
-	return is;
-}
+/* On the cpu target the side that goes first may be faster by some microseconds, which counts for a side whose calls
+ * are short.  By the least of all times, so that the answer does not depend on which order came first in a round. */
+static int counts_order(const struct timing *x) { return on_cpu(x) && x->least_us < SHORT_US; }
 
 static void add_other_order(struct round *r, const struct round *other)
 {
@@ -322,7 +322,7 @@ static enum ww_rc sampled_round(struct timing *x, int check, struct ww_err *err)
 	struct round r = { { 0 }, { 0 }, NAN, 0 }, other = r;
 	int last = (int)ww_rng_below(&x->rng, 2);
 	WW_CHECK(one_round(x, check, last, &r, err));
-	if (!x->s->failed && is_short(x, &r)) {
+	if (!x->s->failed && counts_order(x)) {
 		WW_CHECK(one_round(x, check, !last, &other, err));
 		add_other_order(&r, &other);
 	}
@@ -763,6 +763,7 @@ enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err)
 	if (!x)
 		return ww_nomem(err);
 	x->s = s;
+	x->least_us = INFINITY;
 	ww_rng_init(&x->rng, ww_rng_secret(), 0);
 	WW_CHECK(ww_base_all(s->t, &x->pivot, err));
 	if (x->pivot != WW_BASE_COUNT)

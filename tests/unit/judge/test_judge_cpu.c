@@ -292,13 +292,19 @@ static void against_another_solution(void **state)
 }
 
 /* A baseline that is slow when it goes first and fast behind the candidate, whose answers it finds in the outputs: what
- * counts is the mean of both orders. */
-#define SPIN(n) "if (!row) for (volatile int k = 0; k < " n "; k++) ;"
+ * counts is the mean of both orders.  Poison is one word throughout, of four.  Both wait by one function, a chain of
+ * multiplications: a counter in memory takes one cycle or five, as the processor and the compiler please. */
+#define CHAIN                                                                                                             \
+	"static int poisoned(const unsigned *y)\n"                                                                           \
+	"{\n	int alike = 1;\n	for (int k = 1; k < 16; k++)\n		alike &= y[k] == y[0];\n	return alike;\n}\n"   \
+	"static __attribute__((noinline)) unsigned chain(unsigned s, int n)\n"                                             \
+	"{\n	for (int k = 0; k < n; k++)\n		s = s * 1664525u + 1013904223u;\n	return s;\n}\n"
+#define WAIT(n) "if (!row) *(volatile unsigned *)scratch = chain(*(const unsigned *)x, " n ");\n"
 
 static void nobody_gains_by_the_order(void **state)
 {
-	static const char steady[] = KERNEL("", SPIN("200000") GOOD),
-					  restless[] = KERNEL("", SPIN("(*(const unsigned *)y == 0xffffffffu ? 400000 : 0)") GOOD);
+	static const char steady[] = KERNEL(CHAIN, WAIT("100000") GOOD),
+					  restless[] = KERNEL(CHAIN, WAIT("poisoned((const unsigned *)y) ? 200000 : 0") GOOD);
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_solution candidate = { .device_source = steady,
 		.device_bytes = strlen(steady),
@@ -314,7 +320,7 @@ static void nobody_gains_by_the_order(void **state)
 	for (int k = 0; k < 3 && !quiet; k++) {
 		assert_int_equal(ww_judge_run_against(task, &candidate, &baseline, WW_JUDGE_FULL, &v, &err), WW_OK);
 		assert_int_equal(v.status, WW_STATUS_OK);
-		quiet = !v.disturbed && v.time.device_us < 200;
+		quiet = !v.disturbed && v.time.device_us < 500;
 	}
 	double ratio = v.speedup[WW_BASE_SOLUTION].mid, us = v.time.device_us;
 	ww_verdict_release(&v);
@@ -322,7 +328,7 @@ static void nobody_gains_by_the_order(void **state)
 		print_message("# skip: others have the processors, so that no order counts\n");
 		skip();
 	}
-	if (ratio < 0.8 || ratio > 1.25)
+	if (ratio < 0.7 || ratio > 1.4) /* each order alone: 0.45 and 1.6 */
 		fail_msg("%.2f times, %.1f us", ratio, us);
 }
 
