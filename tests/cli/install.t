@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# budget: 3 CPU-seconds, all 20
-# all: the installed program judges a PyTorch form, by a link and by a path with ..
+# budget: 3 CPU-seconds, all 40
+# all: the installed program judges a PyTorch form, by a link and by a path with ..; what tools/carry packs
 """`make install` and `make demo` build nothing but what is installed; manual and completions are those of the option
 tables; `make uninstall` leaves nothing; `make check` says what to do where it failed."""
 import os
@@ -60,6 +60,24 @@ def judges(dest, installed):
         ok(code == 0, f"the installed program judges a PyTorch form, by {how}", said)
 
 
+def carried():
+    """What `make dist` and tools/carry pack runs in a checkout that was never built."""
+    with tempfile.TemporaryDirectory() as there:
+        os.symlink(os.path.join(ROOT, "models"), os.path.join(there, "models"))
+        code, said = out_of([os.path.join(ROOT, "tools/dist"), BUILD])
+        if code == 0:
+            code, said = out_of([os.path.join(ROOT, "tools/carry"), BUILD, os.path.join(there, "carried")])
+        ok(code == 0, "program and tests are packed", said)
+        for shell in ("bash", "sh"):
+            env = {"PATH": os.environ["PATH"], "WW_CARRIED_TO": os.path.join(there, shell),
+                   "WW_CARRIED": os.path.join(there, "carried")}
+            commands = (". carried/here.sh; $WARPWRIGHT version; build/warpwright model info nano; "
+                        "ldd build/tests/test-ops build/tests/accuracy-variants")
+            code, said = out_of([shell, "-ec", commands], cwd=there, env=env)
+            ok(code == 0 and out_of([WW, "version"])[1] in said and "not found" not in said, f"they run by {shell}",
+               said)
+
+
 for goal in ([], ["demo"]):
     code, said = out_of(["make", "-n", "-C", ROOT, f"BUILD={BUILD}", *goal])
     builds = [line for line in said.split("\n") if "--build" in line]
@@ -95,6 +113,7 @@ with tempfile.TemporaryDirectory() as dest:
     ok(out_of([installed, "version"]) == out_of([WW, "version"]), "the installed program runs")
     if ALL:
         judges(dest, installed)
+        carried()
 
     helps = {n: out_of([WW, n, "-h"])[1] for n in re.findall(r"^  (\w+) ",
                                                              out_of([WW, "-h"])[1].split("commands:")[1].split(
