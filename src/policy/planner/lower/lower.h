@@ -61,6 +61,8 @@ struct val *pl_take(struct pl *pl, struct val *src, struct val *index, int dim);
 /* Node n writes v to the node or input `name`: later readers see it, through views as well.  `own`: the view that n
  * writes through, or NULL. */
 void pl_write(struct pl *pl, struct gnode *n, const char *name, const char *own, struct val *v);
+/* log(1 + e^-|x|).  rounded: 16 bits of it are enough (short forms). */
+struct val *pl_log1p_exp(struct pl *pl, int rounded, struct val *x);
 struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log);
 struct val *pl_linear(
 	struct pl *pl, struct gnode *n, struct val *x, struct val *w, struct val *b); /* x w^T + b, b may be NULL */

@@ -31,16 +31,27 @@ static int is_rounded(const struct pl *pl, const struct gnode *n)
 	return pl->target == WW_TARGET_CUDA && pl_is_half(n->meta[0].dt) && pl_algebra(pl);
 }
 
-/* op, or the short form of it where that is as good. */
-static struct val *short_of(struct pl *pl, struct gnode *n, enum pl_op op, struct val *x)
+static struct val *short_if(struct pl *pl, int rounded, enum pl_op op, struct val *x)
 {
 	static const int forms[][2] = { { OP_EXP, OP_EXP16 }, { OP_EXPM1, OP_EXPM1_16 }, { OP_LOG1P, OP_LOG1P_16 },
 		{ OP_LOG1P_UNIT, OP_LOG1P_16 }, { OP_SIGMOID, OP_SIGMOID16 } };
 
-	for (size_t i = 0; is_rounded(pl, n) && i < WW_ARRAY_LEN(forms); i++)
+	for (size_t i = 0; rounded && i < WW_ARRAY_LEN(forms); i++)
 		if (forms[i][0] == (int)op)
 			op = forms[i][1];
 	return pl_op1(pl, op, x);
+}
+
+/* op, or the short form of it where that is as good. */
+static struct val *short_of(struct pl *pl, struct gnode *n, enum pl_op op, struct val *x)
+{
+	return short_if(pl, is_rounded(pl, n), op, x);
+}
+
+struct val *pl_log1p_exp(struct pl *pl, int rounded, struct val *x)
+{
+	return short_if(
+		pl, rounded, OP_LOG1P_UNIT, short_if(pl, rounded, OP_EXP, pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, x))));
 }
 
 static void unary(struct pl *pl, struct gnode *n) { done(n, short_of(pl, n, n->variant, operand(pl, n, 0, "self"))); }
@@ -325,15 +336,9 @@ static void silu(struct pl *pl, struct gnode *n)
 	done(n, MUL(x, sigmoid_of(pl, n, x)));
 }
 
-/* log(1 + e^-|x|) */
-static struct val *log1p_exp(struct pl *pl, struct gnode *n, struct val *x)
-{
-	return short_of(pl, n, OP_LOG1P_UNIT, short_of(pl, n, OP_EXP, pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, x))));
-}
-
 static struct val *softplus_of(struct pl *pl, struct gnode *n, struct val *x, double beta, double threshold)
 {
-	struct val *b = beta == 1 ? x : MUL(x, N(beta)), *soft = ADD(MAX(b, N(0)), log1p_exp(pl, n, b));
+	struct val *b = beta == 1 ? x : MUL(x, N(beta)), *soft = ADD(MAX(b, N(0)), pl_log1p_exp(pl, is_rounded(pl, n), b));
 
 	if (beta == 1 && threshold >= 20 && n->meta[0].dt != WW_F64)
 		return soft; /* which is x from there on, once it is rounded to 24 bits */
@@ -378,7 +383,7 @@ static void log_sigmoid(struct pl *pl, struct gnode *n)
 {
 	struct val *x = operand(pl, n, 0, "self");
 
-	done(n, SUB(MIN(x, N(0)), log1p_exp(pl, n, x)));
+	done(n, SUB(MIN(x, N(0)), pl_log1p_exp(pl, is_rounded(pl, n), x)));
 }
 
 static void softshrink(struct pl *pl, struct gnode *n)
@@ -423,7 +428,7 @@ static void logaddexp(struct pl *pl, struct gnode *n)
 {
 	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "other");
 
-	done(n, ADD(MAX(a, b), log1p_exp(pl, n, SUB(a, b))));
+	done(n, ADD(MAX(a, b), pl_log1p_exp(pl, is_rounded(pl, n), SUB(a, b))));
 }
 
 static void where(struct pl *pl, struct gnode *n)

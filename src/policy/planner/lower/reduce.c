@@ -500,10 +500,10 @@ static void pair_loss(struct pl *pl, struct gnode *n)
 static void soft_margin(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n), *y = pl_need_val(pl, n, 1, "target"), *z = pl_op1(pl, OP_NEG, MUL(y, a));
-	struct val *l = ADD(pl_op2(pl, OP_MAXIMUM, z, F(a, 0)),
-		pl_op1(pl, OP_LOG1P_UNIT, pl_op1(pl, OP_EXP, pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, z)))));
 
-	done(n, reduced(pl, n, l, pl_arg_int(pl, n, 2, "reduction", 1)));
+	done(n,
+		reduced(pl, n, ADD(pl_op2(pl, OP_MAXIMUM, z, F(a, 0)), pl_log1p_exp(pl, 0, z)),
+			pl_arg_int(pl, n, 2, "reduction", 1)));
 }
 
 enum { LOGITS = 1 };
@@ -514,9 +514,8 @@ static void bce(struct pl *pl, struct gnode *n)
 	int logits = n->variant == LOGITS;
 
 	if (logits) {
-		struct val *pw = pl_arg_val(pl, n, 3, "pos_weight"), *m = pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, x));
-		struct val *lg = ADD(
-			pl_op1(pl, OP_LOG1P_UNIT, pl_op1(pl, OP_EXP, m)), pl_op2(pl, OP_MAXIMUM, pl_op1(pl, OP_NEG, x), F(x, 0)));
+		struct val *pw = pl_arg_val(pl, n, 3, "pos_weight");
+		struct val *lg = ADD(pl_log1p_exp(pl, 0, x), pl_op2(pl, OP_MAXIMUM, pl_op1(pl, OP_NEG, x), F(x, 0)));
 
 		l = SUB(F(x, 1), y);
 		l = ADD(MUL(l, x), pw ? MUL(ADD(F(x, 1), MUL(SUB(pw, F(x, 1)), y)), lg) : lg);
