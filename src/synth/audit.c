@@ -1,17 +1,18 @@
 /* audit.c - see audit.h.
  *
- * First the rows are counted and the sample is chosen.  Then each thread takes a row, asks its own confined worker
- * about it, and keeps what comparisons need, not the code: about 2 KB a row.  The comparisons run over the rows in
- * their order, so that findings are the same for any number of threads. */
+ * First the rows are counted and the sample is chosen.  Then each row is looked at (task/set_pass.h), and what
+ * comparisons need is kept, not the code: about 2 KB a row.  The comparisons run over the rows in their order, so that
+ * findings are the same for any number of threads. */
 #include "synth/audit.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/lock.h"
 #include "base/mem.h"
 #include "base/time.h"
 #include "synth/labels.h"
 #include "synth/outlines.h"
 #include "synth/similar.h"
-#include "task/set.h"
+#include "task/set_pass.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -19,9 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { MAX_JOBS = 256, EXACT_BELOW = 4096, DETAIL = 400, SHOWN_PATH = 40 };
+enum { EXACT_BELOW = 4096, DETAIL = 400, SHOWN_PATH = 40 };
 
 /* What is kept of a row. */
 struct item {
@@ -42,16 +42,12 @@ struct items {
 struct pass {
 	const struct ww_audit_opts *o;
 	const char *path;
-	struct ww_set *set;
 	struct ww_store *store;
-	struct items *items;
 	const int64_t *sample; /* row numbers, ascending */
 	size_t n_sample;
 	int with_labels;
-	pthread_mutex_t lock; /* protects every other member */
-	int over;
-	int64_t last;
-	struct ww_err err; /* the first one */
+	pthread_mutex_t lock; /* protects items */
+	struct items *items;
 };
 
 #define NAME(name, meaning) #name,
@@ -60,15 +56,18 @@ static const char *const kind_names[] = { WW_AUDIT_KINDS(NAME) }, *const kind_te
 const char *ww_audit_kind_name(enum ww_audit_kind k) { return kind_names[k]; }
 const char *ww_audit_kind_text(enum ww_audit_kind k) { return kind_texts[k]; }
 
+static void release_item(struct item *i)
+{
+	char *const texts[] = { i->id, i->split, i->signature, i->label, i->broken, i->fails, i->trial };
+	for (size_t t = 0; t < WW_ARRAY_LEN(texts); t++)
+		free(texts[t]);
+	ww_fingerprint_release(&i->f);
+}
+
 static void release_items(struct items *s)
 {
-	for (size_t k = 0; k < s->n; k++) {
-		struct item *i = &s->i[k];
-		char *const texts[] = { i->id, i->split, i->signature, i->label, i->broken, i->fails, i->trial };
-		for (size_t t = 0; t < WW_ARRAY_LEN(texts); t++)
-			free(texts[t]);
-		ww_fingerprint_release(&i->f);
-	}
+	for (size_t k = 0; k < s->n; k++)
+		release_item(&s->i[k]);
 	free(s->i);
 	memset(s, 0, sizeof(*s));
 }
@@ -160,12 +159,15 @@ static void look_at_trial(struct item *i, const struct ww_outline *o)
 	i->degenerate = ww_json_bool(strict, "degenerate", 0);
 }
 
-static enum ww_rc look_at(struct pass *p, struct ww_outliner *worker, struct item *i, const struct ww_task *task,
-	const json_t *ops, int with_trial, struct ww_err *err)
+static enum ww_rc look_at(
+	const struct pass *p, struct ww_outliner *worker, const struct ww_pass_row *r, struct item *i, struct ww_err *err)
 {
 	struct ww_outline o;
 	ww_auto_str why = WW_STR_INIT(DETAIL);
-	WW_CHECK(with_trial ? ww_outline(worker, task, 1, &o, err) : ww_synth_outline(p->store, worker, task, &o, err));
+	const json_t *ops = json_object_get(r->fields, "ops");
+	int with_trial = p->n_sample && bsearch(&r->number, p->sample, p->n_sample, sizeof(*p->sample), by_row);
+	WW_CHECK(
+		with_trial ? ww_outline(worker, &r->task, 1, &o, err) : ww_synth_outline(p->store, worker, &r->task, &o, err));
 	enum ww_rc rc = ww_fingerprint_of(&o, &i->f, err);
 	if (rc == WW_ERR_PROTOCOL || rc == WW_ERR_LIMIT) { /* of this task's graph */
 		i->fails = line_of(err->msg);
@@ -187,94 +189,34 @@ static char *copy_of(const json_t *fields, const char *key)
 	return text ? line_of(text) : NULL;
 }
 
-/* Take the next row and note what needs no worker.  0: no row is left.  The lock is held. */
-static int take_row(struct pass *p, struct item *i, struct ww_task *task, json_t **ops, struct ww_err *err)
+/* What needs no worker. */
+static struct item item_of(const struct ww_pass_row *r)
 {
-	const struct ww_set_row *row = NULL;
-	enum ww_rc rc = p->over ? WW_OK : ww_set_next(p->set, &row, err);
-	memset(i, 0, sizeof(*i));
-	memset(task, 0, sizeof(*task));
-	*ops = NULL;
-	if (p->over)
-		return 0;
-	if (rc != WW_OK || !row)
-		p->over = 1;
-	if (rc == WW_ERR_USAGE) { /* damaged from here on */
-		i->row = p->last + 1;
-		i->broken = line_of(err->msg);
-		return 1;
+	struct item i = { .row = r->number, .id = r->id ? line_of(r->id) : NULL };
+	if (r->broken.rc != WW_OK) {
+		i.broken = line_of(r->broken.msg);
+		return i;
 	}
-	if (rc != WW_OK)
-		p->err = *err;
-	if (rc != WW_OK || !row)
-		return 0;
-	p->last = i->row = row->number;
-	i->id = line_of(row->id);
-	i->broken = row->problem ? line_of(row->problem) : NULL;
-	if (!i->broken && ww_set_task(p->set, row, task, err) != WW_OK)
-		i->broken = line_of(err->msg);
-	if (i->broken)
-		return 1;
-	ww_hash_hex(row->code, row->code_bytes, i->hash);
-	i->split = copy_of(row->fields, "split");
-	i->signature = copy_of(row->fields, "signature");
-	*ops = json_deep_copy(row->ops); /* jansson counts references without a lock */
-	return 1;
+	ww_hash_hex(r->task.source, r->task.source_bytes, i.hash);
+	i.split = copy_of(r->fields, "split");
+	i.signature = copy_of(r->fields, "signature");
+	return i;
 }
 
-static void keep(struct pass *p, struct item *i)
-{
-	if (WW_GROW(p->items->i, &p->items->cap, p->items->n + 1))
-		p->items->i[p->items->n++] = *i;
-	else if (p->err.rc == WW_OK)
-		(void)!ww_nomem(&p->err);
-	report(p);
-}
-
-static enum ww_rc new_worker(const struct pass *p, struct ww_outliner **out, struct ww_err *err)
-{
-	char real[PATH_MAX];
-	return ww_outliner_new(out,
-		&(struct ww_outline_opts){ .max_s = p->o->max_s,
-			.trial = p->n_sample ? p->o->target : NULL,
-			.device = p->o->device,
-			.roots = ww_set_folder(p->path, real),
-			.interrupted = p->o->interrupted },
-		err);
-}
-
-static void *work(void *context)
+static enum ww_rc take(void *context, struct ww_outliner *worker, const struct ww_pass_row *r, struct ww_err *err)
 {
 	struct pass *p = context;
-	struct ww_outliner *worker = NULL;
-	struct ww_err err = WW_ERR_INIT;
-	enum ww_rc rc = new_worker(p, &worker, &err);
-	while (rc == WW_OK) {
-		struct item i;
-		struct ww_task task;
-		json_t *ops;
-		pthread_mutex_lock(&p->lock);
-		int more = take_row(p, &i, &task, &ops, &err);
-		pthread_mutex_unlock(&p->lock);
-		if (!more)
-			break;
-		if (!i.broken)
-			rc = look_at(p, worker, &i, &task, ops,
-				p->n_sample && bsearch(&i.row, p->sample, p->n_sample, sizeof(*p->sample), by_row), &err);
-		ww_task_release(&task);
-		json_decref(ops);
-		pthread_mutex_lock(&p->lock);
-		keep(p, &i);
-		pthread_mutex_unlock(&p->lock);
-	}
-	if (rc != WW_OK) {
-		pthread_mutex_lock(&p->lock);
-		p->over = 1;
-		p->err = p->err.rc == WW_OK ? err : p->err;
-		pthread_mutex_unlock(&p->lock);
-	}
-	ww_outliner_free(worker);
-	return NULL;
+	struct item i = item_of(r);
+	enum ww_rc rc = i.broken ? WW_OK : look_at(p, worker, r, &i, err);
+	WW_LOCKED(&p->lock);
+	if (rc == WW_OK && !WW_GROW(p->items->i, &p->items->cap, p->items->n + 1))
+		rc = ww_nomem(err);
+	if (rc == WW_OK)
+		p->items->i[p->items->n++] = i;
+	else
+		release_item(&i);
+	report(p);
+	return rc;
 }
 
 static int by_item(const void *a, const void *b)
@@ -285,25 +227,22 @@ static int by_item(const void *a, const void *b)
 /* Every row of a set into items, in order. */
 static enum ww_rc look_at_all(struct pass *p, struct ww_err *err)
 {
-	pthread_t threads[MAX_JOBS];
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	int want = p->o->jobs > 0 ? p->o->jobs : processors > 0 ? (int)processors : 1, n = 0;
-	p->err = (struct ww_err)WW_ERR_INIT;
-	WW_CHECK(ww_set_open(&p->set, p->path, &(struct ww_set_opts){ 1, p->o->interrupted }, err));
+	const struct ww_set_pass all = { .path = p->path,
+		.jobs = p->o->jobs,
+		.worker = { .max_s = p->o->max_s,
+			.trial = p->n_sample ? p->o->target : NULL,
+			.device = p->o->device,
+			.interrupted = p->o->interrupted },
+		.keep_damaged = 1,
+		.row = take,
+		.context = p };
 	pthread_mutex_init(&p->lock, NULL);
 	report(p);
-	while (n < want && n < MAX_JOBS && !pthread_create(&threads[n], NULL, work, p))
-		n++;
-	for (int i = 0; i < n; i++)
-		pthread_join(threads[i], NULL);
+	enum ww_rc rc = ww_set_pass(&all, err);
 	pthread_mutex_destroy(&p->lock);
-	ww_set_close(p->set);
-	if (!n)
-		return ww_err_set(err, WW_ERR_SYSTEM, "cannot start a thread");
 	if (p->items->n)
 		qsort(p->items->i, p->items->n, sizeof(*p->items->i), by_item);
-	*err = p->err.rc != WW_OK ? p->err : *err;
-	return p->err.rc;
+	return rc;
 }
 
 /* ---- Findings ---------------------------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "synth/outlines.h"
-#include "task/set.h"
+#include "task/set_pass.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -64,102 +64,65 @@ enum ww_rc ww_synth_mark_read(const json_t *mark, struct ww_fingerprint *out, st
 
 /* ---- Sets that are kept apart */
 
-/* A pass over one set, several tasks at a time. */
+/* The marks of one set. */
 struct marking {
-	const char *path;
-	const volatile int *interrupted;
 	struct ww_store *store;
 	pthread_mutex_t lock; /* all that follows */
-	struct ww_set *set;
-	json_t *marks; /* in the order of rows; null where there is none */
-	int over;
+	json_t *marks;        /* in the order of rows; null where there is none yet */
 	int64_t rows, without_graph;
-	size_t first; /* of those without a graph, and why */
+	int64_t first; /* of those without a graph, and why */
 	char why[200];
-	struct ww_err err;
 };
 
-/* The next row's task and the place of its mark; 0: none is left. */
-static int take_row(struct marking *m, struct ww_task *task, char id[80], size_t *at, struct ww_err *err)
+static enum ww_rc keep_mark(struct marking *m, int64_t at, const struct ww_fingerprint *f, struct ww_err *err)
 {
-	const struct ww_set_row *row = NULL;
-	WW_LOCKED(&m->lock);
-	enum ww_rc rc = m->over ? WW_OK : ww_set_next(m->set, &row, err);
-	while (rc == WW_OK && row && row->problem)
-		rc = ww_set_next(m->set, &row, err);
-	if (rc == WW_OK && row && (rc = ww_set_task(m->set, row, task, err)) == WW_OK) {
-		snprintf(id, 80, "%s", row->id);
-		*at = json_array_size(m->marks);
-		rc = json_array_append_new(m->marks, json_null()) ? ww_nomem(err) : WW_OK;
-	}
-	m->over |= rc != WW_OK || !row;
-	return !m->over;
+	while (json_array_size(m->marks) <= (size_t)at)
+		if (json_array_append_new(m->marks, json_null()))
+			return ww_nomem(err);
+	return json_array_set_new(m->marks, (size_t)at, mark_of(f)) ? ww_nomem(err) : WW_OK;
 }
 
-static enum ww_rc mark_row(struct marking *m, struct ww_outliner *worker, const struct ww_task *task, const char *id,
-	size_t at, struct ww_err *err)
+static enum ww_rc mark_row(void *context, struct ww_outliner *worker, const struct ww_pass_row *r, struct ww_err *err)
 {
+	struct marking *m = context;
 	WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
 	WW_AUTO(ww_outline_release) struct ww_outline o = { 0 };
-	WW_CHECK(ww_synth_outline(m->store, worker, task, &o, err));
+	if (r->broken.rc != WW_OK) {
+		*err = r->broken;
+		return err->rc;
+	}
+	WW_CHECK(ww_synth_outline(m->store, worker, &r->task, &o, err));
 	enum ww_rc rc = ww_fingerprint_of(&o, &f, err);
 	WW_LOCKED(&m->lock);
 	m->rows++;
-	if (rc == WW_OK && !f.operators && (!m->without_graph++ || at < m->first)) {
-		m->first = at;
-		snprintf(m->why, sizeof(m->why), "%s: %.100s", id, o.graph_error ? o.graph_error : "no graph");
+	if (rc != WW_OK)
+		return rc == WW_ERR_PROTOCOL || rc == WW_ERR_LIMIT ? WW_OK : rc;
+	if (!f.operators && (!m->without_graph++ || r->at < m->first)) {
+		m->first = r->at;
+		snprintf(m->why, sizeof(m->why), "%s: %.100s", r->id, o.graph_error ? o.graph_error : "no graph");
 	}
-	if (rc == WW_OK && json_array_set_new(m->marks, at, mark_of(&f)))
-		rc = ww_nomem(err);
-	return rc == WW_ERR_PROTOCOL || rc == WW_ERR_LIMIT ? WW_OK : rc;
+	return keep_mark(m, r->at, &f, err);
 }
 
-static void *mark_rows(void *context)
-{
-	struct marking *m = context;
-	char real[PATH_MAX], id[80];
-	struct ww_outline_opts o = { .roots = ww_set_folder(m->path, real), .interrupted = m->interrupted };
-	struct ww_outliner *worker = NULL;
-	struct ww_err err = WW_ERR_INIT;
-	size_t at;
-	enum ww_rc rc = ww_outliner_new(&worker, &o, &err);
-	while (rc == WW_OK) {
-		WW_AUTO(ww_task_release) struct ww_task task = { 0 };
-		if (!take_row(m, &task, id, &at, &err)) {
-			rc = err.rc;
-			break;
-		}
-		rc = mark_row(m, worker, &task, id, at, &err);
-	}
-	ww_outliner_free(worker);
-	WW_LOCKED(&m->lock);
-	m->over |= rc != WW_OK;
-	if (rc != WW_OK && m->err.rc == WW_OK)
-		m->err = err;
-	return NULL;
-}
+static int is_task(const struct ww_set_row *row) { return !row->problem; }
 
 /* Append the marks of a set, `jobs` tasks at a time: a task takes a second of a processor. */
 static enum ww_rc mark_set(
 	json_t *marks, const char *path, int jobs, const volatile int *interrupted, struct ww_err *err)
 {
-	struct marking m = { path, interrupted, .lock = PTHREAD_MUTEX_INITIALIZER, .err = WW_ERR_INIT };
-	pthread_t threads[MAX_MARKING];
+	struct marking m = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	const struct ww_set_pass all = { .path = path,
+		.jobs = jobs < MAX_MARKING ? jobs : MAX_MARKING,
+		.worker = { .interrupted = interrupted },
+		.wanted = is_task,
+		.row = mark_row,
+		.context = &m };
 	json_t *mark;
 	size_t i;
-	int n = 0;
 	m.marks = json_array();
 	enum ww_rc rc = m.marks ? ww_store_open(&m.store, NULL, err) : ww_nomem(err);
 	if (rc == WW_OK)
-		rc = ww_set_open(&m.set, path, &(struct ww_set_opts){ .keep_broken = 1, .interrupted = interrupted }, err);
-	while (rc == WW_OK && n < jobs && n < MAX_MARKING && !pthread_create(&threads[n], NULL, mark_rows, &m))
-		n++;
-	if (rc == WW_OK && !n)
-		rc = ww_err_set(err, WW_ERR_LIMIT, "no thread can be started; lower --jobs or end other programs");
-	for (int t = 0; t < n; t++)
-		pthread_join(threads[t], NULL);
-	if (rc == WW_OK && (rc = m.err.rc) != WW_OK)
-		*err = m.err;
+		rc = ww_set_pass(&all, err);
 	json_array_foreach(m.marks, i, mark)
 		if (rc == WW_OK && !json_is_null(mark) && json_array_append(marks, mark))
 			rc = ww_nomem(err);
@@ -167,7 +130,6 @@ static enum ww_rc mark_set(
 		ww_log(WW_LOG_WARN, "%s: %lld of %lld tasks have no graph and are compared by their text alone (%s)", path,
 			(long long)m.without_graph, (long long)m.rows, m.why);
 	json_decref(m.marks);
-	ww_set_close(m.set);
 	ww_store_close(m.store);
 	return rc;
 }

@@ -1,28 +1,28 @@
 /* corpus.c - a corpus from the tasks of a set (corpus.h).
  *
- * Each thread has a confined worker for the traces.  A trace computes no values and a solution takes some ms, so a
- * corpus of thousands of tasks is made in minutes.  Lines are in the order of the rows. */
+ * Each row is traced by a thread with a confined worker (task/set_pass.h).  A trace computes no values and a solution
+ * takes some ms, so a corpus of thousands of tasks is made in minutes.  Lines are in the order of the rows. */
 #include "teach/corpus.h"
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/target.h"
 #include "store/store.h"
 #include "synth/outlines.h"
 #include "task/held_out.h"
-#include "task/set.h"
+#include "task/set_pass.h"
 #include "task/signature.h"
 
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_JOBS = 256, LINE_MAX_BYTES = 32 << 20 };
+enum { LINE_MAX_BYTES = 32 << 20 };
 
 struct corpus {
 	const struct ww_corpus_opts *o;
@@ -30,15 +30,13 @@ struct corpus {
 	json_t *answers; /* task id -> texts of a policy; read only while threads run */
 	struct ww_held_out *held;
 	struct ww_store *store;
-	struct ww_set *set;
 	FILE *out;
-	pthread_mutex_t lock; /* protects set, out and the members below */
+	pthread_mutex_t lock; /* protects out and the members below */
 	pthread_cond_t written;
-	int over;            /* no row is left, or one failed */
-	int64_t taken, done; /* rows */
+	int failed;   /* a row did, so that its lines never come */
+	int64_t done; /* rows */
 	struct ww_corpus_counts counts;
 	char without_graph[200]; /* the first task that has none, and why */
-	struct ww_err err;       /* the first one */
 };
 
 static void show(const struct corpus *c, const char *stage)
@@ -163,39 +161,22 @@ static enum ww_rc add_task(struct corpus *c, struct ww_outliner *worker, const j
 
 /* ---- The set ----------------------------------------------------------------------------------------------------- */
 
-/* The next row of the split train; in a set without splits every row counts.  0: no row is left.  The lock is held. */
-static int take_row(
-	struct corpus *c, struct ww_task *task, int64_t *number, enum ww_corpus_row *outcome, struct ww_err *err)
+/* Of the split train; in a set without splits every row counts. */
+static int is_for_training(const struct ww_set_row *row)
 {
-	const struct ww_set_row *row = NULL;
-	enum ww_rc rc = WW_OK;
-	memset(task, 0, sizeof(*task));
-	*outcome = WW_CORPUS_WRITTEN;
-	while (!c->over && (rc = ww_set_next(c->set, &row, err)) == WW_OK && row && !row->problem &&
-		strcmp(ww_json_str(row->fields, "split", "train"), "train"))
-		;
-	if (rc != WW_OK)
-		c->err = *err;
-	c->over |= rc != WW_OK || !row;
-	if (c->over)
-		return 0;
-	*number = c->taken++;
-	if (row->problem || ww_set_task(c->set, row, task, err) != WW_OK)
-		*outcome = WW_CORPUS_BROKEN;
-	return 1;
+	return row->problem || !strcmp(ww_json_str(row->fields, "split", "train"), "train");
 }
 
 /* Wait until the lines of all rows before this one are written, then write its own.  The lock is held. */
-static void write_in_order(struct corpus *c, int64_t number, const struct given *g)
+static enum ww_rc write_in_order(struct corpus *c, int64_t number, const struct given *g, struct ww_err *err)
 {
 	char stage[64];
-	while (c->done < number && !(*c->o->interrupted || c->err.rc != WW_OK))
+	while (c->done < number && !(*c->o->interrupted || c->failed))
 		pthread_cond_wait(&c->written, &c->lock);
-	if (c->done == number && g->outcome == WW_CORPUS_WRITTEN &&
-		fwrite(g->lines.p, 1, g->lines.len, c->out) != g->lines.len && !c->over) {
-		c->over = 1;
-		(void)!ww_err_errno(&c->err, WW_ERR_IO, "cannot write");
-	}
+	if (c->done < number)
+		return WW_OK;
+	if (g->outcome == WW_CORPUS_WRITTEN && fwrite(g->lines.p, 1, g->lines.len, c->out) != g->lines.len)
+		return ww_err_errno(err, WW_ERR_IO, "cannot write");
 	if (!c->counts.rows[WW_CORPUS_NO_GRAPH])
 		strcpy(c->without_graph, g->why);
 	c->counts.rows[g->outcome]++;
@@ -203,80 +184,49 @@ static void write_in_order(struct corpus *c, int64_t number, const struct given 
 	c->done = number + 1;
 	snprintf(stage, sizeof(stage), "writing solutions: %lld rows", (long long)c->done);
 	show(c, stage);
-	pthread_cond_broadcast(&c->written);
+	return WW_OK;
 }
 
-static enum ww_rc rows(struct corpus *c, struct ww_outliner *worker, const json_t *device, struct ww_err *err)
+/* jansson counts references without a lock. */
+static json_t *copy_of_device(struct corpus *c)
 {
-	struct ww_task task;
-	enum ww_rc rc = WW_OK;
-	for (int64_t number; rc == WW_OK; ww_task_release(&task)) {
-		WW_AUTO(given_release) struct given g = { .lines = WW_STR_INIT(LINE_MAX_BYTES) };
-		pthread_mutex_lock(&c->lock);
-		int more = take_row(c, &task, &number, &g.outcome, err);
-		pthread_mutex_unlock(&c->lock);
-		if (!more)
-			break;
-		if (g.outcome == WW_CORPUS_WRITTEN)
-			rc = add_task(c, worker, device, &task, &g, err);
-		if (rc != WW_OK)
-			continue;
-		pthread_mutex_lock(&c->lock);
-		write_in_order(c, number, &g);
-		pthread_mutex_unlock(&c->lock);
-	}
-	return rc;
+	WW_LOCKED(&c->lock);
+	return json_deep_copy(c->o->device);
 }
 
-static void *work(void *context)
+static enum ww_rc take(void *context, struct ww_outliner *worker, const struct ww_pass_row *r, struct ww_err *err)
 {
 	struct corpus *c = context;
-	struct ww_outliner *worker = NULL;
-	struct ww_err err = WW_ERR_INIT;
-	char real[PATH_MAX];
-	pthread_mutex_lock(&c->lock);
-	json_auto_t *device = json_deep_copy(c->o->device); /* jansson counts references without a lock */
-	pthread_mutex_unlock(&c->lock);
-	enum ww_rc rc = device ? ww_outliner_new(&worker,
-								 &(struct ww_outline_opts){ .max_s = c->o->max_s,
-									 .graph_only = 1,
-									 .roots = ww_set_folder(c->o->set, real),
-									 .interrupted = c->o->interrupted },
-								 &err)
-						   : ww_nomem(&err);
+	WW_AUTO(given_release) struct given g = { .outcome = WW_CORPUS_BROKEN, .lines = WW_STR_INIT(LINE_MAX_BYTES) };
+	json_auto_t *device = copy_of_device(c);
+	enum ww_rc rc = device ? WW_OK : ww_nomem(err);
+	if (rc == WW_OK && r->broken.rc == WW_OK)
+		rc = add_task(c, worker, device, &r->task, &g, err);
+	WW_LOCKED(&c->lock);
 	if (rc == WW_OK)
-		rc = rows(c, worker, device, &err);
-	pthread_mutex_lock(&c->lock);
-	if (rc != WW_OK) {
-		c->over = 1;
-		c->err = c->err.rc == WW_OK ? err : c->err;
-	}
+		rc = write_in_order(c, r->at, &g, err);
+	c->failed |= rc != WW_OK;
 	pthread_cond_broadcast(&c->written);
-	pthread_mutex_unlock(&c->lock);
-	ww_outliner_free(worker);
-	return NULL;
+	return rc;
 }
 
 static enum ww_rc all_rows(struct corpus *c, struct ww_err *err)
 {
-	pthread_t threads[MAX_JOBS];
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	int want = c->o->jobs > 0 ? c->o->jobs : processors > 0 ? (int)processors : 1, n = 0;
+	const struct ww_set_pass all = { .path = c->o->set,
+		.jobs = c->o->jobs,
+		.worker = { .max_s = c->o->max_s, .graph_only = 1, .interrupted = c->o->interrupted },
+		.wanted = is_for_training,
+		.row = take,
+		.context = c };
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_cond_init(&c->written, NULL);
-	while (n < want && n < MAX_JOBS && !pthread_create(&threads[n], NULL, work, c))
-		n++;
-	for (int i = 0; i < n; i++)
-		pthread_join(threads[i], NULL);
+	enum ww_rc rc = ww_set_pass(&all, err);
 	pthread_cond_destroy(&c->written);
 	pthread_mutex_destroy(&c->lock);
-	if (!n)
-		return ww_err_set(err, WW_ERR_SYSTEM, "cannot start a thread");
 	if (c->counts.rows[WW_CORPUS_NO_GRAPH])
 		ww_log(WW_LOG_WARN, "tasks without a graph: %lld (%s)", (long long)c->counts.rows[WW_CORPUS_NO_GRAPH],
 			c->without_graph);
-	*err = c->err.rc != WW_OK ? c->err : *err;
-	return c->err.rc;
+	return rc;
 }
 
 /* ---- Entry point ------------------------------------------------------------------------------------------------- */
@@ -343,7 +293,6 @@ static enum ww_rc open_tools(struct corpus *c, struct ww_err *err)
 
 static enum ww_rc write_corpus(struct corpus *c, const char *path, struct ww_err *err)
 {
-	const struct ww_set_opts keep_broken = { 1, c->o->interrupted };
 	ww_auto_free char *part = NULL;
 	enum ww_rc rc = WW_OK;
 	if (asprintf(&part, "%s.part", path) < 0)
@@ -354,7 +303,6 @@ static enum ww_rc write_corpus(struct corpus *c, const char *path, struct ww_err
 	if (c->o->against)
 		WW_CHECK(open_held_out(c, err));
 	WW_CHECK(ww_store_open(&c->store, NULL, err));
-	WW_CHECK(ww_set_open(&c->set, c->o->set, &keep_broken, err));
 	if (!(c->out = fopen(part, "we")))
 		return ww_err_errno(err, WW_ERR_IO, "cannot write %s", part);
 	rc = all_rows(c, err);
@@ -372,16 +320,13 @@ static enum ww_rc write_corpus(struct corpus *c, const char *path, struct ww_err
 enum ww_rc ww_corpus_write(
 	const char *path, const struct ww_corpus_opts *o, struct ww_corpus_counts *counts, struct ww_err *err)
 {
-	struct corpus c = {
-		.o = o, .teacher = { .prompt = o->prompt, .forms = o->forms, .longest = o->longest }, .err = WW_ERR_INIT
-	};
+	struct corpus c = { .o = o, .teacher = { .prompt = o->prompt, .forms = o->forms, .longest = o->longest } };
 	enum ww_rc rc = write_corpus(&c, path, err);
 	ww_builder_close(c.teacher.tools.builder);
 	ww_compiler_close(c.teacher.tools.compiler);
 	json_decref(c.answers);
 	ww_held_out_free(c.held);
 	ww_store_close(c.store);
-	ww_set_close(c.set);
 	*counts = c.counts;
 	return rc;
 }
