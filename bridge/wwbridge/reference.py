@@ -237,7 +237,7 @@ class References:
                 right = self._right_but_for(near.sets(error2, beyond), near, i, found, own, n)
             self.cost.seconds = time.thread_time() - start
             done = len(near.runs)
-            if right or done == most or near.none() or self.cost.over(done == len(self.otherwise)):
+            if right or done >= most or near.none() or self.cost.over(done == len(self.otherwise)):
                 return right or row
             if done == len(self.otherwise):
                 self.cost.runs += 1

@@ -221,6 +221,11 @@ def comparisons_share_what_a_verdict_may_spend():
     assert not d.compare(wrong, runs=9, seconds=-1)["pass"] and len(d.refs.otherwise) == 5
     last = d.compare(wrong)["near_ties"]
     assert (last["runs"], last["short"]) == (ties.RUNS - 5, False), last
+    # Asked again with fewer, the runs that are there are enough.
+    row, n = d.judge(wrong), next(n for (_, n), near in d.refs.near.items() if len(near.runs) == ties.RUNS)
+    d.refs.cost = ties.Cost(seconds=5)
+    assert d.refs._near_ties(0, wrong, row, d.refs.own[0], n, ties.AHEAD) == row
+    assert len(d.refs.otherwise) == ties.RUNS and not d.refs.cost.short, len(d.refs.otherwise)
     d.draw(2)  # a draw that needs no such run costs none
     exact = d.compare(d.refs.exact[0].bfloat16(), runs=0, seconds=0)
     assert exact["pass"] and exact["near_ties"] == {"runs": 0, "seconds": 0.0, "short": False}, exact["near_ties"]
