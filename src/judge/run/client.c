@@ -319,63 +319,95 @@ static enum ww_rc await(struct ww_runner *r, uint64_t deadline, struct ww_err *e
 	return WW_OK;
 }
 
-/* One request and its reply, which is followed by exactly more_bytes where it is OK (and may be else).  Every failure
- * here is charged to the candidate. */
-static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payload, size_t bytes, const int *fds,
-	int n_fds, double limit_s, void *more, size_t more_bytes, struct ww_run_result *out, struct ww_err *err)
-{
-	struct ww_run_reply reply;
-	struct ww_run_head h = { 0, 0, 0, 0 };
-	char *both = malloc(sizeof(reply) + more_bytes);
-	struct ww_err why = WW_ERR_INIT;
-	uint64_t start = ww_now_ns(), deadline = start + (uint64_t)(limit_s * 1e9);
+struct request {
+	uint32_t op;
+	double limit_s;
+	const void *payload;
+	size_t bytes;
+	const int *fds;
+	int n_fds;
+	/* Behind a reply that is OK come exactly so many bytes; behind another one these or none. */
+	void *more;
+	size_t more_bytes;
+};
 
-	no_result(out);
-	if (!both || !r->usable) {
-		free(both);
-		return !both ? ww_nomem(err)
-					 : ww_err_set(err, WW_ERR_WORKER, "internal error: a runner was used after it had failed");
-	}
-	memset(&reply, 0, sizeof(reply));
+/* A reply as it was received.  The socket is the candidate's, so anything may be in it. */
+struct received {
+	enum ww_rc rc;
+	struct ww_run_head head;
+	struct ww_run_reply reply; /* zeros where it is too short */
+	size_t more_bytes;
+};
+
+/* Send and receive; q->more is filled where it came whole.  An error is one of ours. */
+static enum ww_rc exchange(struct ww_runner *r, const struct request *q, struct received *in, struct ww_err *err)
+{
+	ww_auto_free char *both = malloc(sizeof(in->reply) + q->more_bytes);
+	struct ww_err why = WW_ERR_INIT;
+	uint64_t start = ww_now_ns(), deadline = start + (uint64_t)(q->limit_s * 1e9);
+	memset(in, 0, sizeof(*in));
+	if (!both)
+		return ww_nomem(err);
 	let_run(r);
-	enum ww_rc rc = ww_run_send(r->proc.fd, op, payload, bytes, fds, n_fds, &why);
-	if (rc == WW_OK && await(r, deadline, err) != WW_OK) {
-		free(both);
-		return err->rc;
-	}
-	if (rc == WW_OK)
-		rc = ww_run_recv(r->proc.fd, &h, both, sizeof(reply) + more_bytes, NULL, 0, deadline, &why);
-	ww_log(WW_LOG_DEBUG, "runner: request %u, %.0f us", op, ww_seconds_since(start) * 1e6);
-	if (rc == WW_OK && h.bytes >= sizeof(reply))
-		memcpy(&reply, both, sizeof(reply));
-	size_t got = h.bytes >= sizeof(reply) ? h.bytes - sizeof(reply) : 0;
-	if (rc == WW_OK && more && got == more_bytes)
-		memcpy(more, both + sizeof(reply), more_bytes);
-	free(both);
-	int whole = h.bytes >= sizeof(reply) && (got == more_bytes || (got == 0 && reply.kind != WW_RUN_OK));
-	if (rc == WW_ERR_TIMEOUT) {
+	in->rc = ww_run_send(r->proc.fd, q->op, q->payload, q->bytes, q->fds, q->n_fds, &why);
+	if (in->rc == WW_OK)
+		WW_CHECK(await(r, deadline, err));
+	if (in->rc == WW_OK)
+		in->rc = ww_run_recv(r->proc.fd, &in->head, both, sizeof(in->reply) + q->more_bytes, NULL, 0, deadline, &why);
+	ww_log(WW_LOG_DEBUG, "runner: request %u, %.0f us", q->op, ww_seconds_since(start) * 1e6);
+	if (in->rc != WW_OK || in->head.bytes < sizeof(in->reply))
+		return WW_OK;
+	memcpy(&in->reply, both, sizeof(in->reply));
+	in->reply.text[sizeof(in->reply.text) - 1] = 0;
+	in->more_bytes = in->head.bytes - sizeof(in->reply);
+	if (q->more && in->more_bytes == q->more_bytes)
+		memcpy(q->more, both + sizeof(in->reply), q->more_bytes);
+	return WW_OK;
+}
+
+static int keeps_protocol(const struct ww_runner *r, const struct request *q, const struct received *in)
+{
+	const uint32_t kind = in->reply.kind;
+	return in->head.op == q->op && in->head.bytes >= sizeof(in->reply) && kind <= WW_RUN_BROKEN &&
+		!(kind == WW_RUN_BROKEN && r->strange) &&
+		(in->more_bytes == q->more_bytes || (in->more_bytes == 0 && kind != WW_RUN_OK));
+}
+
+static void take_reply(const struct ww_runner *r, const struct ww_run_reply *reply, struct ww_run_result *out)
+{
+	out->kind = (enum ww_run_kind)reply->kind;
+	clean_text(out, reply->text);
+	if (r->target != WW_TARGET_CUDA)
+		return;
+	out->device_us = reply->device_us;
+	out->stamp_us = reply->stamp_us;
+	out->call_us = reply->call_us;
+	out->contradicted = reply->contradicted != 0;
+	out->made = (int)reply->made;
+	out->differs = reply->differs != 0;
+	out->digest = reply->digest;
+}
+
+/* One request and its reply.  Every failure of the exchange is charged to the candidate. */
+static enum ww_rc call(struct ww_runner *r, const struct request *q, struct ww_run_result *out, struct ww_err *err)
+{
+	struct received in;
+	no_result(out);
+	if (!r->usable)
+		return ww_err_set(err, WW_ERR_WORKER, "internal error: a runner was used after it had failed");
+	WW_CHECK(exchange(r, q, &in, err));
+	if (in.rc == WW_ERR_TIMEOUT) {
 		out->kind = WW_RUN_LATE;
-		snprintf(out->text, sizeof(out->text), "no end after %.1f s", limit_s);
-	} else if (rc != WW_OK) {
+		snprintf(out->text, sizeof(out->text), "no end after %.1f s", q->limit_s);
+	} else if (in.rc != WW_OK) {
 		set_died(r, out);
-	} else if (h.op != op || !whole || reply.kind > WW_RUN_BROKEN || (reply.kind == WW_RUN_BROKEN && r->strange)) {
+	} else if (!keeps_protocol(r, q, &in)) {
 		out->kind = WW_RUN_DIED;
 		snprintf(out->text, sizeof(out->text), "the runner broke its protocol");
 	} else {
-		out->kind = (enum ww_run_kind)reply.kind;
-		reply.text[sizeof(reply.text) - 1] = 0;
-		clean_text(out, reply.text);
-		if (r->target == WW_TARGET_CUDA) {
-			out->device_us = reply.device_us;
-			out->stamp_us = reply.stamp_us;
-			out->call_us = reply.call_us;
-			out->contradicted = reply.contradicted != 0;
-			out->made = (int)reply.made;
-			out->differs = reply.differs != 0;
-			out->digest = reply.digest;
-		}
+		take_reply(r, &in.reply, out);
 	}
-	if (r->strange && op != WW_RUN_GO)
+	if (r->strange && q->op != WW_RUN_GO)
 		stop(r);
 	if (out->kind == WW_RUN_FAULT || out->kind == WW_RUN_DIED || out->kind == WW_RUN_LATE ||
 		out->kind == WW_RUN_BROKEN) {
@@ -388,10 +420,11 @@ static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payloa
 	return WW_OK;
 }
 
-static enum ww_rc call(struct ww_runner *r, uint32_t op, const void *payload, size_t bytes, const int *fds, int n_fds,
-	double limit_s, struct ww_run_result *out, struct ww_err *err)
+/* A request that carries a struct and no descriptor. */
+static enum ww_rc ask(struct ww_runner *r, uint32_t op, const void *payload, size_t bytes, double limit_s,
+	struct ww_run_result *out, struct ww_err *err)
 {
-	return call_more(r, op, payload, bytes, fds, n_fds, limit_s, NULL, 0, out, err);
+	return call(r, &(struct request){ .op = op, .limit_s = limit_s, .payload = payload, .bytes = bytes }, out, err);
 }
 
 /* ---- Operations -------------------------------------------------------------------------------------------------- */
@@ -437,7 +470,14 @@ enum ww_rc ww_runner_load(struct ww_runner *r, const struct ww_image *image, con
 		rc = ww_err_set(err, WW_ERR_LIMIT,
 			"the names of the plan's kernels take more than %d bytes together; shorten them", WW_RUN_MAX_PAYLOAD);
 	else
-		rc = call(r, WW_RUN_LOAD, payload.p, payload.len, fds, 2, limit_s, out, err);
+		rc = call(r,
+			&(struct request){ .op = WW_RUN_LOAD,
+				.limit_s = limit_s,
+				.payload = payload.p,
+				.bytes = payload.len,
+				.fds = fds,
+				.n_fds = 2 },
+			out, err);
 	ww_fd_close(&fds[0]);
 	ww_fd_close(&fds[1]);
 	return rc;
@@ -461,7 +501,10 @@ enum ww_rc ww_runner_bind(
 		const struct ww_image_buffer *m = &ww_image_buffers(r->image)[b->buf];
 		WW_CHECK(ww_owned_map(&r->owned, b, fd, m->role, m->index, err));
 	}
-	enum ww_rc rc = call(r, WW_RUN_BIND, b, sizeof(*b), &fd, 1, SMALL_LIMIT_S, out, err);
+	const struct request q = {
+		.op = WW_RUN_BIND, .limit_s = SMALL_LIMIT_S, .payload = b, .bytes = sizeof(*b), .fds = &fd, .n_fds = 1
+	};
+	enum ww_rc rc = call(r, &q, out, err);
 	ww_fd_close(&own);
 	return rc;
 }
@@ -518,7 +561,7 @@ enum ww_rc ww_runner_ready(struct ww_runner *r, double limit_s, struct ww_run_re
 	int cpu = r->target == WW_TARGET_CPU;
 	enum ww_rc rc = cpu ? bind_scratch(r, out, err) : WW_OK;
 	if (rc == WW_OK && (!cpu || out->kind == WW_RUN_OK))
-		rc = call(r, WW_RUN_READY, NULL, 0, NULL, 0, limit_s, out, err);
+		rc = ask(r, WW_RUN_READY, NULL, 0, limit_s, out, err);
 	if (rc == WW_OK && out->kind == WW_RUN_OK && cpu)
 		limit_memory(r);
 	r->clocked |= rc == WW_OK && out->kind == WW_RUN_OK;
@@ -533,7 +576,7 @@ enum ww_rc ww_runner_prepare(struct ww_runner *r, unsigned flags, struct ww_run_
 	r->flags = flags;
 	if (r->target == WW_TARGET_CUDA)
 		return WW_OK;
-	enum ww_rc rc = call(r, WW_RUN_PREPARE, &f, sizeof(f), NULL, 0, SMALL_LIMIT_S, out, err);
+	enum ww_rc rc = ask(r, WW_RUN_PREPARE, &f, sizeof(f), SMALL_LIMIT_S, out, err);
 	if (rc == WW_OK && out->kind == WW_RUN_OK && (flags & WW_RUN_POISON))
 		ww_owned_poison(&r->owned);
 	return rc;
@@ -584,7 +627,7 @@ enum ww_rc ww_runner_go_part(
 	struct ww_timed_call *called = ww_timed_call_begin(cpu ? r->proc.pid : 0);
 	uint64_t used = cpu ? used_ns(r) : 0, start = ww_now_ns();
 	r->strange = cpu;
-	enum ww_rc rc = call(r, WW_RUN_GO, &q, sizeof(q), NULL, 0, limit_s, out, err);
+	enum ww_rc rc = ask(r, WW_RUN_GO, &q, sizeof(q), limit_s, out, err);
 	r->guarded = (q.flags & WW_RUN_GUARDS) != 0;
 	r->flags = 0;
 	if (rc == WW_OK && out->kind == WW_RUN_OK && cpu)
@@ -600,7 +643,7 @@ enum ww_rc ww_runner_repeat(
 	struct ww_runner *r, const struct ww_run_repeat *q, double limit_s, struct ww_run_result *out, struct ww_err *err)
 {
 	r->guarded = 1;
-	return call(r, WW_RUN_REPEAT, q, sizeof(*q), NULL, 0, q->limit_ms * 1e-3 + limit_s, out, err);
+	return ask(r, WW_RUN_REPEAT, q, sizeof(*q), q->limit_ms * 1e-3 + limit_s, out, err);
 }
 
 void ww_runner_guards(const struct ww_runner *r, struct ww_run_result *out)
@@ -611,14 +654,20 @@ void ww_runner_guards(const struct ww_runner *r, struct ww_run_result *out)
 		out->kind = ww_owned_intact(&r->owned, out->text, sizeof(out->text)) ? WW_RUN_OK : WW_RUN_OVERRUN;
 }
 
-enum ww_rc ww_runner_profile(struct ww_runner *r, const struct ww_run_profile_ask *ask, uint32_t n_nodes,
+enum ww_rc ww_runner_profile(struct ww_runner *r, const struct ww_run_profile_ask *what, uint32_t n_nodes,
 	double limit_s, struct ww_run_profile **rows, struct ww_run_result *out, struct ww_err *err)
 {
 	size_t bytes = sizeof(**rows) + n_nodes * sizeof((*rows)->nodes[0]);
 	*rows = calloc(1, bytes);
 	if (!*rows)
 		return ww_nomem(err);
-	enum ww_rc rc = call_more(r, WW_RUN_PROFILE, ask, sizeof(*ask), NULL, 0, limit_s, *rows, bytes, out, err);
+	const struct request q = { .op = WW_RUN_PROFILE,
+		.limit_s = limit_s,
+		.payload = what,
+		.bytes = sizeof(*what),
+		.more = *rows,
+		.more_bytes = bytes };
+	enum ww_rc rc = call(r, &q, out, err);
 	r->usable = 0; /* profiling libraries are loaded in it: no verdict may use it any more */
 	(*rows)->n_nodes = n_nodes;
 	(*rows)->counters_why[sizeof((*rows)->counters_why) - 1] = 0;
@@ -630,5 +679,5 @@ enum ww_rc ww_runner_unload(struct ww_runner *r, struct ww_run_result *out, stru
 	ww_owned_release(&r->owned);
 	drop_shared(r);
 	r->image = NULL;
-	return call(r, WW_RUN_UNLOAD, NULL, 0, NULL, 0, SMALL_LIMIT_S, out, err);
+	return ask(r, WW_RUN_UNLOAD, NULL, 0, SMALL_LIMIT_S, out, err);
 }

@@ -92,6 +92,6 @@ enum ww_rc ww_runner_repeat(struct ww_runner *r, const struct ww_run_repeat *q, 
 void ww_runner_guards(const struct ww_runner *r, struct ww_run_result *out);
 /* Run the plan some more times and say what each node took.  *rows (malloc'ed, n_nodes rows, set also after a failure)
  * is data of the runner's; the runner is good for ww_runner_free() only afterwards. */
-enum ww_rc ww_runner_profile(struct ww_runner *r, const struct ww_run_profile_ask *ask, uint32_t n_nodes,
+enum ww_rc ww_runner_profile(struct ww_runner *r, const struct ww_run_profile_ask *what, uint32_t n_nodes,
 	double limit_s, struct ww_run_profile **rows, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_runner_unload(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
