@@ -538,13 +538,14 @@ static enum ww_rc take_lent(struct form *f, int *taken, struct ww_err *err)
 {
 	const struct ww_judge_task *t = f->s->t;
 	struct ww_candidate_answer *a = &f->answer;
-	int use[MAX_FDS], n_use;
-	json_t *where;
+	const struct ww_lent_said said = { t->shapes.outputs, t->facts.n_outputs, a->places, a->n_places, a->lent,
+		a->n_lent };
+	int use[MAX_FDS];
+	struct ww_lent_where w = { .use = use, .max_use = MAX_FDS };
 	*taken = 0;
-	enum ww_rc rc = ww_lent_places(&f->lent, a->places, a->n_places, a->lent, a->n_lent, t->shapes.outputs,
-		t->facts.n_outputs, &where, use, MAX_FDS, &n_use, err);
-	ww_log(WW_LOG_DEBUG, "outputs of a call: %s", n_use ? "lent" : "in the judge's own buffers");
-	return rc == WW_OK && where ? ww_ref_keep(t->ref, where, use, n_use, taken, err) : rc;
+	WW_CHECK(ww_lent_places(&f->lent, &said, &w, err));
+	ww_log(WW_LOG_DEBUG, "outputs of a call: %s", w.n_use ? "lent" : "in the judge's own buffers");
+	return w.lent ? ww_ref_keep(t->ref, w.lent, w.use, w.n_use, taken, err) : WW_OK;
 }
 
 /* The harness brings every output into the task's own layout; one that is not there was answered in its place. */

@@ -40,9 +40,9 @@ static const struct ww_piece *find(const struct ww_lent *l, int64_t address)
 
 /* {"offset", "strides", "pieces"}; null for the judge's own buffer; NULL where it is not all lent. */
 static json_t *locate(
-	const struct ww_lent *l, const struct ww_tensor *t, const int64_t *said, int *use, int max_use, int *n_use)
+	const struct ww_lent *l, const struct ww_tensor *t, const int64_t *place, struct ww_lent_where *where)
 {
-	int64_t span = ww_outputs_span(t, said + 1), at = said[0];
+	int64_t span = ww_outputs_span(t, place + 1), at = place[0];
 	const struct ww_piece *p = find(l, at);
 	if (at == 0 || t->numel == 0)
 		return json_null();
@@ -52,44 +52,57 @@ static json_t *locate(
 	json_t *o = json_pack(
 		"{s:I, s:o, s:o}", "offset", (json_int_t)(at - p->address), "strides", strides, "pieces", pieces);
 	for (int i = 0; i < t->rank; i++)
-		json_array_append_new(strides, json_integer(said[1 + i]));
+		json_array_append_new(strides, json_integer(place[1 + i]));
 	for (int64_t end = at + span; o && at < end; at = p->address + p->bytes) {
 		p = find(l, at);
-		if (!p || *n_use == max_use) {
+		if (!p || where->n_use == where->max_use) {
 			json_decref(o);
 			return NULL;
 		}
 		json_array_append_new(pieces, json_integer(p->bytes));
-		use[(*n_use)++] = p->fd;
+		where->use[where->n_use++] = p->fd;
 	}
 	return o;
 }
 
-enum ww_rc ww_lent_places(struct ww_lent *l, const int64_t *places, int n_places, int *fds, int n_fds,
-	const struct ww_tensor *out, int n, json_t **where, int *use, int max_use, int *n_use, struct ww_err *err)
+/* The pieces that come with a call.  *right 0: one makes no sense. */
+static enum ww_rc add_pieces(
+	struct ww_lent *l, const int64_t *words, const struct ww_lent_said *said, int *right, struct ww_err *err)
 {
-	int words = 0;
-	*where = NULL;
-	*n_use = 0;
-	for (int i = 0; i < n; i++)
-		words += 1 + out[i].rank;
-	if (n_places != words + 2 * n_fds)
-		return WW_OK;
-	for (int i = 0; i < n_fds; i++) {
-		struct ww_piece p = { places[words + 2 * i], places[words + 2 * i + 1], fds[i] };
+	*right = 0;
+	for (int i = 0; i < said->n_fds; i++) {
+		struct ww_piece p = { words[2 * i], words[2 * i + 1], said->fds[i] };
 		if (l->n == MAX_PIECES || p.address <= 0 || p.bytes <= 0 || p.bytes > MAX_BYTES ||
 			p.address > INT64_MAX - MAX_BYTES)
 			return WW_OK;
 		WW_CHECK(add(l, p, err));
-		fds[i] = -1;
+		said->fds[i] = -1;
 	}
+	*right = 1;
+	return WW_OK;
+}
+
+enum ww_rc ww_lent_places(
+	struct ww_lent *l, const struct ww_lent_said *said, struct ww_lent_where *where, struct ww_err *err)
+{
+	const struct ww_tensor *out = said->outputs;
+	int words = 0, right;
+	where->lent = NULL;
+	where->n_use = 0;
+	for (int i = 0; i < said->n_outputs; i++)
+		words += 1 + out[i].rank;
+	if (said->n_places != words + 2 * said->n_fds)
+		return WW_OK;
+	WW_CHECK(add_pieces(l, said->places + words, said, &right, err));
+	if (!right)
+		return WW_OK;
 	json_t *list = json_array();
-	for (int i = 0, at = 0; list && i < n; at += 1 + out[i++].rank)
-		if (json_array_append_new(list, locate(l, &out[i], places + at, use, max_use, n_use)) < 0) {
+	for (int i = 0, at = 0; list && i < said->n_outputs; at += 1 + out[i++].rank)
+		if (json_array_append_new(list, locate(l, &out[i], said->places + at, where)) < 0) {
 			json_decref(list);
 			return WW_OK;
 		}
-	*where = list;
+	where->lent = list;
 	return list ? WW_OK : ww_nomem(err);
 }
 

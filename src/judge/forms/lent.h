@@ -23,10 +23,23 @@ struct ww_lent {
 	size_t cap;
 };
 
-/* What a call of n outputs has said.  Takes the descriptors over: fds[i] becomes -1.  Then *where becomes the member
- * `lent` of the reference worker's request `keep`, a new reference, with *n_use descriptors in use[] (max_use at most),
- * which stay the table's.  *where is NULL where what was said makes no sense. */
-enum ww_rc ww_lent_places(struct ww_lent *l, const int64_t *places, int n_places, int *fds, int n_fds,
-	const struct ww_tensor *out, int n, json_t **where, int *use, int max_use, int *n_use,
-	struct ww_err *err) WW_MUST_CHECK;
+/* What a call has said of its outputs. */
+struct ww_lent_said {
+	const struct ww_tensor *outputs;
+	int n_outputs;
+	const int64_t *places;
+	int n_places;
+	int *fds; /* those that were taken over become -1 */
+	int n_fds;
+};
+
+/* Where they lie. */
+struct ww_lent_where {
+	int *use, max_use; /* room for descriptors, the caller's */
+	int n_use;         /* descriptors of `lent`, which stay the table's */
+	json_t *lent; /* of the reference worker's request `keep`, a new reference; NULL: what was said makes no sense */
+};
+
+enum ww_rc ww_lent_places(
+	struct ww_lent *l, const struct ww_lent_said *said, struct ww_lent_where *where, struct ww_err *err) WW_MUST_CHECK;
 void ww_lent_release(struct ww_lent *l);

@@ -172,13 +172,15 @@ static void pieces(void **state)
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
 		const struct lent_case *c = &cases[i];
-		int fd = c->n_fds ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1, use[4], n_use;
-		json_t *where;
+		int fd = c->n_fds ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
+		int use[4];
+		struct ww_lent_where w = { .use = use, .max_use = 4 };
 		assert_int_equal(
-			ww_lent_places(&l, c->places, c->n_places, &fd, c->n_fds, &t, 1, &where, use, 4, &n_use, &err), WW_OK);
-		if ((where == NULL) != (c->n_use < 0) || (where && n_use != c->n_use))
-			fail_msg("case %zu: %s, %d pieces", i, where ? "taken" : "refused", n_use);
-		json_decref(where);
+			ww_lent_places(&l, &(struct ww_lent_said){ &t, 1, c->places, c->n_places, &fd, c->n_fds }, &w, &err),
+			WW_OK);
+		if ((w.lent == NULL) != (c->n_use < 0) || (w.lent && w.n_use != c->n_use))
+			fail_msg("case %zu: %s, %d pieces", i, w.lent ? "taken" : "refused", w.n_use);
+		json_decref(w.lent);
 		if (fd >= 0)
 			close(fd);
 	}
