@@ -25,21 +25,13 @@
 #include "policy/planner/planner.h"
 #include "task/ref.h"
 
+#include "../../tests/unit/h200.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ww_device h200 = { .target = WW_TARGET_CUDA,
-	.cc = 90,
-	.sm_count = 132,
-	.warp_size = 32,
-	.max_threads_per_block = 1024,
-	.max_threads_per_sm = 2048,
-	.regs_per_sm = 65536,
-	.shared_per_block_bytes = 232448,
-	.shared_per_sm_bytes = 233472,
-	.l2_bytes = 60 << 20,
-	.memory_bytes = 139ll << 30 };
+static const struct ww_device h200 = H200;
 static const struct ww_device two_cores = { .target = WW_TARGET_CPU,
 	.threads = 2,
 	.vector_bytes = 32,

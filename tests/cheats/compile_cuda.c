@@ -15,6 +15,8 @@
 #include "judge/solution.h"
 #include "store/store.h"
 
+#include "../unit/h200.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,21 +48,9 @@ static struct ww_tensor of_type(struct ww_tensor t, int dtype, int itemsize)
 static struct ww_tensor in_double(struct ww_tensor t) { return of_type(t, WW_F64, 8); }
 
 static struct ww_tensor inputs[1], params[4], outputs[5];
-static struct ww_facts facts = { .inputs = inputs,
-	.params = params,
-	.outputs = outputs,
-	.n_inputs = 1,
-	.device = { .target = WW_TARGET_CUDA,
-		.cc = 90,
-		.sm_count = 132,
-		.warp_size = 32,
-		.max_threads_per_block = 1024,
-		.max_threads_per_sm = 2048,
-		.regs_per_sm = 65536,
-		.shared_per_block_bytes = 232448,
-		.shared_per_sm_bytes = 233472,
-		.l2_bytes = 50 << 20,
-		.memory_bytes = 80ll << 30 } };
+static struct ww_facts facts = {
+	.inputs = inputs, .params = params, .outputs = outputs, .n_inputs = 1, .device = H200
+};
 
 static void fc_params(int first_buf, int at, long long out, long long in)
 {

@@ -1,6 +1,7 @@
 /* The C library of an export, written from the worked cuda solution, must compile with a plain C compiler: no GPU is
  * needed for that, so a broken template is found here and not on somebody's machine. */
 #include "unit.h"
+#include "h200.h"
 
 #include "base/fs.h"
 #include "export/parts.h"
@@ -68,21 +69,7 @@ static void cuda_library_compiles(void **state)
 	}
 	assert_int_equal(ww_builder_open(&builder, &err), WW_OK);
 	struct ww_tensor in = matrix("x", 0, 64, 1000), out = matrix("output0", 1, 64, 1000);
-	struct ww_facts facts = { .inputs = &in,
-		.outputs = &out,
-		.n_inputs = 1,
-		.n_outputs = 1,
-		.device = { .target = WW_TARGET_CUDA,
-			.cc = 90,
-			.sm_count = 132,
-			.warp_size = 32,
-			.max_threads_per_block = 1024,
-			.max_threads_per_sm = 2048,
-			.regs_per_sm = 65536,
-			.shared_per_block_bytes = 232448,
-			.shared_per_sm_bytes = 233472,
-			.l2_bytes = 60 << 20,
-			.memory_bytes = 1LL << 37 } };
+	struct ww_facts facts = { .inputs = &in, .outputs = &out, .n_inputs = 1, .n_outputs = 1, .device = H200 };
 	struct ww_str plan = WW_STR_INIT(1 << 20), kernels = WW_STR_INIT(1 << 20), diag = WW_STR_INIT(65536);
 	read_file("examples/solutions/cuda/softmax/plan.c", &plan);
 	read_file("examples/solutions/cuda/softmax/kernels.cu", &kernels);

@@ -1,5 +1,6 @@
 /* Unit tests of the builder: what plans may do, and what they try. */
 #include "unit.h"
+#include "h200.h"
 
 #include "base/fs.h"
 #include "base/time.h"
@@ -51,17 +52,7 @@ static const struct ww_facts facts = { .inputs = inputs,
 	.n_outputs = 1,
 	.scalars = scalars,
 	.n_scalars = 1,
-	.device = { .target = WW_TARGET_CUDA,
-		.cc = 90,
-		.sm_count = 132,
-		.warp_size = 32,
-		.max_threads_per_block = 1024,
-		.max_threads_per_sm = 2048,
-		.regs_per_sm = 65536,
-		.shared_per_block_bytes = 232448,
-		.shared_per_sm_bytes = 233472,
-		.l2_bytes = 50 << 20,
-		.memory_bytes = 80ll << 30 } };
+	.device = H200 };
 
 struct built {
 	enum ww_build_result result;
