@@ -7,11 +7,10 @@
 #include "../infer/tiny.h"
 #include "base/rng.h"
 #include "rl/ppo.h"
+#include "runs.h"
 #include "train/report.h"
 
 #include <math.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { KILLS = 3 };
@@ -58,54 +57,13 @@ static enum ww_rc each(void *ctx, const char *const *paths, int64_t n, ww_rl_tas
 	return rc;
 }
 
-static volatile int interrupted;
-static void quiet(void *ctx, const char *line) { (void)ctx, (void)line; }
-
-static char stages[1 << 16]; /* of the last run, a line each */
-static void note_stage(void *ctx, const char *stage)
-{
-	size_t n = strlen(stages);
-	(void)ctx;
-	snprintf(stages + n, sizeof(stages) - n, "%s\n", stage);
-}
-static void no_step(void *ctx, const struct ww_train_step *s) { (void)ctx, (void)s; }
-
 static struct ww_recipe recipe(const char *output)
 {
-	return (struct ww_recipe){ .stage = "ppo",
-		.model = dir,
-		.tasks = "a.py,b.py",
-		.output = output,
-		.device = "cpu",
-		.dtype = "same",
-		.numbers = "exact",
-		.advantage = "critic",
-		.mean = "episode",
-		.decide = "reward",
-		.reward = "milestone",
-		.curriculum = "none",
-		.prompt = "same",
-		.parallel = 1,
-		.steps = 2,
-		.episodes = 2,
-		.samples = 2,
-		.context_tokens = 8192,
-		.reply_tokens = 24,
-		.update_epochs = 1,
-		.checkpoint_every = 1,
-		.keep_checkpoints = 2,
-		.max_skips = 8,
-		.lr = 1e-3,
-		.critic_lr = 1e-3,
-		.beta1 = 0.9,
-		.beta2 = 0.95,
-		.eps = 1e-8,
-		.clip = 1,
-		.gamma = 1,
-		.lambda = 0.95,
-		.critic_lambda = 0.95,
-		.clip_low = 0.2,
-		.clip_high = 0.28 };
+	struct ww_recipe o = sampling_recipe("ppo", dir, "a.py,b.py", output);
+	o.parallel = 1;
+	o.steps = o.episodes = 2;
+	o.reply_tokens = 24;
+	return o;
 }
 
 /* The plan of the memory holds: what was used, and what was predicted. */
@@ -129,51 +87,10 @@ static enum ww_rc train(const struct ww_recipe *o, int *opened, struct ww_err *e
 	return rc;
 }
 
-/* In a process of its own that ends after `us` microseconds (0: never); 1: it came to its end. */
-static int train_until(const struct ww_recipe *o, int us)
+static enum ww_rc train_once(void *recipe, struct ww_err *err)
 {
-	int status;
-	pid_t pid = fork();
-	assert_true(pid >= 0);
-	if (!pid) {
-		struct ww_err err = WW_ERR_INIT;
-		int opened = 0;
-		if (train(o, &opened, &err) != WW_OK) {
-			fprintf(stderr, "%s\n", err.msg);
-			_exit(1);
-		}
-		_exit(0);
-	}
-	if (us) {
-		usleep((useconds_t)us);
-		kill(pid, SIGKILL);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	if (WIFEXITED(status))
-		assert_int_equal(WEXITSTATUS(status), 0);
-	return WIFEXITED(status);
-}
-
-static char *file_of(const char *run, const char *name, size_t *n)
-{
-	struct ww_err err = WW_ERR_INIT;
-	struct ww_str s = WW_STR_INIT(1 << 24);
-	char path[PATH_MAX];
-	assert_int_equal(ww_fs_join(path, run, name, &err), WW_OK);
-	if (ww_fs_read(path, 1 << 24, &s, &err) != WW_OK)
-		fail_msg("%s", err.msg);
-	*n = s.len;
-	return ww_str_take(&s);
-}
-
-static void same_file(const char *a, const char *b, const char *name)
-{
-	size_t n, m;
-	char *x = file_of(a, name, &n), *y = file_of(b, name, &m);
-	assert_int_equal(n, m);
-	assert_memory_equal(x, y, n);
-	free(x);
-	free(y);
+	int opened = 0;
+	return train(recipe, &opened, err);
 }
 
 static void killed_and_resumed_to_the_same_bits(void **state)
@@ -188,15 +105,15 @@ static void killed_and_resumed_to_the_same_bits(void **state)
 	struct ww_recipe a = recipe(whole), b = recipe(cut);
 	int kills = 0;
 	b.checkpoint_every = 0; /* steps since the start are learnt again from their records */
-	assert_true(train_until(&a, 0));
+	assert_true(ran_for(0, train_once, &a));
 	ww_rng_init(&rng, 4, 0);
-	while (kills < KILLS && !train_until(&b, 50000 + (int)ww_rng_below(&rng, 400000)))
+	while (kills < KILLS && !ran_for(50000 + (int)ww_rng_below(&rng, 400000), train_once, &b))
 		kills++;
 	if (kills == KILLS)
-		assert_true(train_until(&b, 0));
+		assert_true(ran_for(0, train_once, &b));
 	printf("# killed %d times\n", kills);
 	for (size_t i = 0; i < WW_ARRAY_LEN(files); i++)
-		same_file(whole, cut, files[i]);
+		assert_true(is_same_file(whole, cut, files[i]));
 }
 
 /* train() holds the run to the plan of its memory: with a reference there are weights more. */

@@ -10,6 +10,7 @@
 #include "judge/verdict.h"
 #include "rl/recorded.h"
 #include "rl/value.h"
+#include "runs.h"
 #include "train/report.h"
 
 enum { EPISODES = 96, OWN = 6 };
@@ -80,16 +81,6 @@ static int teardown(void **state)
 	return 0;
 }
 
-static volatile int interrupted;
-static void quiet(void *ctx, const char *line) { (void)ctx, (void)line; }
-
-static char stages[1 << 16]; /* of the last run, a line each */
-static void note_stage(void *ctx, const char *stage)
-{
-	size_t n = strlen(stages);
-	(void)ctx;
-	snprintf(stages + n, sizeof(stages) - n, "%s\n", stage);
-}
 static int64_t interrupt_at; /* 0: never */
 static char held_out[4300];  /* "": none */
 static void count_step(void *ctx, const struct ww_train_step *s)

@@ -10,17 +10,14 @@
 #include "base/rng.h"
 #include "policy/model.h"
 #include "rl/ppo.h"
+#include "runs.h"
 #include "task/task.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static struct ww_tmpdir tmp = WW_TMPDIR_INIT;
 static char dir[4200], task_paths[9000];
-static volatile int interrupted;
 
 /* ---- the judge: "us=100" is correct and takes 100 us; eager takes 200, compile 150 */
 
@@ -255,53 +252,14 @@ static inline void hear(void *ctx, const char *line)
 	if (heard.max)
 		ww_str_addf(&heard, "%s\n", line);
 }
-/* What was under way, a line each, of the last run. */
-static char stages[1 << 16];
-static inline void note_stage(void *ctx, const char *stage)
-{
-	size_t n = strlen(stages);
-	(void)ctx;
-	snprintf(stages + n, sizeof(stages) - n, "%s\n", stage);
-}
-static inline void no_step(void *ctx, const struct ww_train_step *s) { (void)ctx, (void)s; }
 
 static inline struct ww_recipe toy_recipe(const char *output)
 {
-	return (struct ww_recipe){ .stage = "agentic",
-		.model = dir,
-		.tasks = task_paths,
-		.output = output,
-		.device = "cpu",
-		.dtype = "same",
-		.numbers = "exact",
-		.advantage = "critic",
-		.mean = "episode",
-		.prompt = "same",
-		.decide = "reward",
-		.reward = "milestone",
-		.curriculum = "none",
-		.steps = 3,
-		.episodes = 4,
-		.samples = 2,
-		.turns = 3,
-		.parallel = 2,
-		.context_tokens = 8192,
-		.reply_tokens = 4,
-		.update_epochs = 1,
-		.checkpoint_every = 1,
-		.keep_checkpoints = 2,
-		.max_skips = 8,
-		.lr = 1e-3,
-		.critic_lr = 1e-3,
-		.beta1 = 0.9,
-		.beta2 = 0.95,
-		.eps = 1e-8,
-		.clip = 1,
-		.gamma = 1,
-		.lambda = 0.95,
-		.critic_lambda = 0.95,
-		.clip_low = 0.2,
-		.clip_high = 0.28 };
+	struct ww_recipe o = sampling_recipe("agentic", dir, task_paths, output);
+	o.steps = o.turns = 3;
+	o.episodes = o.reply_tokens = 4;
+	o.parallel = 2;
+	return o;
 }
 
 static inline enum ww_rc toy_train(const struct ww_recipe *o, struct toy *t, struct ww_err *err)
@@ -318,50 +276,18 @@ static inline enum ww_rc toy_train(const struct ww_recipe *o, struct toy *t, str
 	return rc;
 }
 
-/* In a process of its own that ends after `us` microseconds (0: never); 1: it came to its end. */
+struct toy_run {
+	const struct ww_recipe *o;
+	struct toy *t;
+};
+static inline enum ww_rc toy_train_once(void *run, struct ww_err *err)
+{
+	const struct toy_run *r = run;
+	return toy_train(r->o, r->t, err);
+}
 static inline int toy_train_until(const struct ww_recipe *o, struct toy *t, int us)
 {
-	int status;
-	pid_t pid = fork();
-	assert_true(pid >= 0);
-	if (!pid) {
-		struct ww_err err = WW_ERR_INIT;
-		if (toy_train(o, t, &err) != WW_OK) {
-			fprintf(stderr, "%s\n", err.msg);
-			_exit(1);
-		}
-		_exit(0);
-	}
-	if (us) {
-		usleep((useconds_t)us);
-		kill(pid, SIGKILL);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	if (WIFEXITED(status))
-		assert_int_equal(WEXITSTATUS(status), 0);
-	return WIFEXITED(status);
-}
-
-static inline char *file_of(const char *run, const char *name, size_t *n)
-{
-	struct ww_err err = WW_ERR_INIT;
-	struct ww_str s = WW_STR_INIT(1 << 24);
-	char path[PATH_MAX];
-	assert_int_equal(ww_fs_join(path, run, name, &err), WW_OK);
-	if (ww_fs_read(path, 1 << 24, &s, &err) != WW_OK)
-		fail_msg("%s", err.msg);
-	*n = s.len;
-	return ww_str_take(&s);
-}
-
-static inline int is_same_file(const char *a, const char *b, const char *name)
-{
-	size_t n, m;
-	char *x = file_of(a, name, &n), *y = file_of(b, name, &m);
-	int same = n == m && !memcmp(x, y, n);
-	free(x);
-	free(y);
-	return same;
+	return ran_for(us, toy_train_once, &(struct toy_run){ o, t });
 }
 
 /* Weights and optimizers of policy and critic have equal bits. */
