@@ -72,6 +72,7 @@ ROWS = [
                                 "        self.fc = nn.Linear(8, 8)\n        self.half()\n",
                                 "torch.rand(4, 8).half()"), "ops": ["nn.Linear", "atan", "torch.cummax"]},  # 16
 ]
+LIMIT = 12  # seconds: row 10 waits so long, twice; on a busy machine the others' graphs take four and more
 EXPECTED = {"broken": [9], "duplicate": [2], "near_duplicate": [3], "contaminated": [14], "label": [5], "random": [6],
             "degenerate": [7],
             "id": [8], "signature": [8], "split": [3], "fails": [10, 11, 12, 13, 15]}
@@ -81,8 +82,8 @@ os.makedirs(path("suite/level1"))
 with open(path("suite/level1/1_held.py"), "w", encoding="utf-8") as f:
     f.write(held)
 
-code, out, err = run("audit", path("set.jsonl"), "--against", path("suite"), "--sample", "16", "--max-seconds", "4",
-                     "--jobs", "1", "--json")
+code, out, err = run("audit", path("set.jsonl"), "--against", path("suite"), "--sample", "16", "--max-seconds",
+                     str(LIMIT), "--jobs", "1", "--json")
 audit = json.loads(out)
 found = {}
 for finding in audit["findings"]:
@@ -98,7 +99,7 @@ ok(by["near_duplicate", 3]["other_row"] == 1 and by["near_duplicate", 3]["simila
    and by["contaminated", 14]["other_id"] == "level1/1_held" and by["contaminated", 14]["other_set"] == path("suite"),
    "what a row resembles is named", audit["findings"])
 ok(all("\n" not in x.get("detail", "") and len(x.get("detail", "x")) > 0 for x in audit["findings"])
-   and "within 4 s" in by["fails", 10]["detail"] and "MemoryError" in by["fails", 12]["detail"]
+   and f"within {LIMIT} s" in by["fails", 10]["detail"] and "MemoryError" in by["fails", 12]["detail"]
    and "SystemExit" in by["fails", 13]["detail"],
    "hostile rows are one line each", [by.get(("fails", r)) for r in (10, 11, 12, 13)])
 
@@ -113,8 +114,8 @@ if ALL:
     value = json.dumps({**kept[0], "tokens": ""}).encode()
     with db:
         db.execute("UPDATE entry SET value = ?, sum = ?", (value, hashlib.sha256(value).hexdigest()))
-    code, out, err = run("audit", path("set.jsonl"), "--against", path("suite"), "--sample", "0", "--max-seconds", "4",
-                         "--jobs", "1", "--json")
+    code, out, err = run("audit", path("set.jsonl"), "--against", path("suite"), "--sample", "0", "--max-seconds",
+                         str(LIMIT), "--jobs", "1", "--json")
     ok(json.loads(out)["counts"]["contaminated"] == 0, "an outline that is kept is used", out)
 db.close()
 

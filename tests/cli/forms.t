@@ -275,8 +275,9 @@ for j in jobs:
     ok(good, j["id"], json.dumps(r)[:2500] or log)
 first, second = (results.get(i, {}).get("verdict", {}).get("seconds", {}).get("compile")
                  for i in ("load_inline", "again"))
-# The first may have found it too, in the store of an earlier run of this test.
-ok(first and second is not None and second < 0.5 and (second < first / 2 or first < 0.5), "a finished build is kept",
+# A build takes 7 s of a processor and more; that it is found, a tenth of a second, on a busy machine some of these. The
+# first may have found it too, in the store of an earlier run of this test.
+ok(first and second is not None and second < 3, "a finished build is kept",
    f"{first} s, then {second} s; {log[-600:]}")
 found = results.get("again", {}).get("verdict", {})
 ok(found.get("status") == "ok", "a finished build is used where a header is newer than it", json.dumps(found)[:2500])
