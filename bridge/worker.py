@@ -169,7 +169,7 @@ class Worker:
 
     def draw(self, q, fds):
         self.loaded().draw(int(q["seed"]), float(q["scale"]), float(q["shift"]), q["params"], q.get("keep", ""),
-                           bool(q.get("values", True)), bool(q.get("later")))
+                           bool(q.get("values", True)), bool(q.get("later")), bool(q.get("uneven")))
         return {}, []
 
     def compare(self, q, fds):

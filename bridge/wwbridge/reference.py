@@ -161,6 +161,11 @@ class References:
             if floating(d) and d.numel() and self.finite[i]:
                 all_near(d, e, self.own[i]["rms"], self.limits[i].limit2 if self.limits[i] else None)
 
+    def loosest(self):
+        """The largest limit of the relative error of an output; 0 where none is floating."""
+        return max((max(4 * o["err_rel"], o["floor"]) for o, d in zip(self.own, self.default) if floating(d)),
+                   default=0.0)
+
     def tensors(self):
         return [*self.exact, *self.default, *(t for p in self.limits if p for t in p.tensors()),
                 *(t.near2 for t in self.near.values()),

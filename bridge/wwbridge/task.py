@@ -41,6 +41,7 @@ from .returned import Returned
 from .tensors import DTYPES, apart, copy_all, out_of_memory, same_bits, span, sub_seed
 from .ties import Cost
 from .trace import Trace
+from .uneven import Uneven
 
 MAX_RANK = 8
 MAX_OUTPUTS = 64
@@ -140,6 +141,7 @@ class Task:
         self.filename = f"<{name}>"
         self._graph = self._shared = self._clock = self._references = self._draw_key = None
         self._returned, self._shares = None, False  # what a candidate's last call returned; wipe()
+        self._uneven = self._loosest = None
         self._pool = Pool(target, target.pool_bytes)
         self.out_meta, self.out_apart = [], []
         self.local.enter()
@@ -476,14 +478,16 @@ class Task:
 
     # ---- Draws
 
-    def draw(self, seed, scale, shift, params, keep="", keep_values=True, later=False):
-        """later: the buffers get it when it is published."""
+    def draw(self, seed, scale, shift, params, keep="", keep_values=True, later=False, uneven=False):
+        """later: the buffers get it when it is published.  uneven: by lot, some inputs are uneven (uneven.py)."""
         if params not in ("redraw", "init", "keep"):
             raise Refuse("request", "draw: params must be redraw, init or keep")
         if keep not in ("", "strict", "paper") or (keep and params == "keep"):
             raise Refuse("request", "draw: keep must be strict or paper, and with new parameters")
+        if uneven and (scale, shift, params) != (1.0, 0.0, "redraw"):
+            raise Refuse("request", "draw: an uneven one is neither scaled nor shifted, and has new parameters")
         self._forget_outputs()
-        self._draw_key = (seed, scale, shift, params, keep) if keep else None
+        self._draw_key = (seed, scale, shift, params, uneven, keep) if keep else None
         self._keeps_values = keep_values
         self._references, values = self._pool.get(self._draw_key)
         with torch.no_grad(), self.lightly():
@@ -491,7 +495,10 @@ class Task:
                 copy_all(self._values, values)
                 self.held.keep_all()
             else:
+                how = self.uneven() if uneven else None
                 self._new_values(seed, scale, shift, params)
+                if how:
+                    how.apply(seed)
                 if self._draw_key:
                     self._pool.put(self._draw_key, self._references, self._values if keep_values else None)
             if self._shared and not later:
@@ -506,6 +513,14 @@ class Task:
         elif params == "redraw":
             self._redraw(seed)
         self._draw_inputs(seed, scale, shift)
+
+    def uneven(self):
+        if self._uneven is None:
+            if self._loosest is None:
+                self._new_values(sub_seed(self.seed, "uneven"), 1.0, 0.0, "redraw")
+                self._loosest = References(self).loosest()
+            self._uneven = Uneven(self, self._loosest)
+        return self._uneven
 
     @cached_property
     def _values(self):
@@ -588,6 +603,8 @@ class Task:
             if self._references.dtype != torch.float64 and self._pool.clear():
                 self._references = None  # the pool's memory was needed
                 self._references = References(self)
+            if self._loosest is None:
+                self._loosest = self._references.loosest()
             if self._draw_key:
                 self._references.keep(self._draw_key[-1])
                 self._pool.put(self._draw_key, self._references, self._values if self._keeps_values else None)

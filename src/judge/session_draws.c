@@ -29,10 +29,16 @@ static enum ww_rc draw(struct ww_judge_task *t, const struct ww_ref_draw *d, str
 	return rc;
 }
 
+/* The draws of rule strict that are neither scaled nor shifted, of which all that are timed are. */
+static int may_be_uneven(const struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params)
+{
+	return t->rule == WW_RULE_STRICT && scale == 1 && shift == 0 && params == WW_REF_PARAMS_REDRAW;
+}
+
 static struct ww_ref_draw pooled(struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params)
 {
 	struct ww_ref_draw d = { ww_pool_next(t->pool, scale, shift, params), scale, shift, params, 1, t->rule,
-		ww_pool_keeps_values(t->pool), t->publish_later };
+		ww_pool_keeps_values(t->pool), t->publish_later, may_be_uneven(t, scale, shift, params) };
 	if (!d.seed) {
 		d.seed = ww_session_seed(t);
 		d.keep = 0;
@@ -49,7 +55,7 @@ enum ww_rc ww_session_draw(
 
 enum ww_rc ww_session_draw_unchecked(struct ww_judge_task *t, enum ww_ref_params params, struct ww_err *err)
 {
-	struct ww_ref_draw d = { ww_session_seed(t), 1, 0, params, 0, t->rule, 0, 0 };
+	struct ww_ref_draw d = { ww_session_seed(t), 1, 0, params, 0, t->rule, 0, 0, 0 };
 	return draw(t, &d, err);
 }
 

@@ -6,6 +6,9 @@
  *     1  new inputs, parameters re-drawn: nothing is at its default any more
  *     2  inputs * 2^-6     3  inputs * 2^6     4  inputs + 3     (each with re-drawn parameters)
  *
+ * Of the kind of 1, which timed calls are of, most draws have a few elements that are much larger than the rest
+ * (bridge/wwbridge/uneven.py), so that nobody estimates a sum by a part of its terms.
+ *
  * Where a reference is not finite on one of 2 to 4 (remembered for the task), that kind of draw cannot be compared and
  * a plain draw replaces it, so that five comparisons are made in any case.  A solution that passed them runs 44 times
  * more on the last draw, compared bit by bit (repeat.c).  Rule paper: five draws, parameters as created, no repeats.

@@ -318,9 +318,9 @@ void ww_ref_buffers_release(struct ww_ref_buffers *b)
 static json_t *draw_request(const struct ww_ref_draw *d)
 {
 	static const char *const params[] = { "redraw", "init", "keep" };
-	return json_pack("{s:s, s:I, s:f, s:f, s:s, s:s, s:b, s:b}", "request", "draw", "seed",
+	return json_pack("{s:s, s:I, s:f, s:f, s:s, s:s, s:b, s:b, s:b}", "request", "draw", "seed",
 		(json_int_t)(d->seed & INT64_MAX), "scale", d->scale, "shift", d->shift, "params", params[d->params], "keep",
-		d->keep ? ww_rule_name(d->rule) : "", "values", d->values, "later", d->later);
+		d->keep ? ww_rule_name(d->rule) : "", "values", d->values, "later", d->later, "uneven", d->uneven);
 }
 
 enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_err *err)

@@ -149,6 +149,7 @@ struct ww_ref_draw {
 	enum ww_rule rule; /* by which it will be compared */
 	int values;        /* with keep: keep what it writes, too */
 	int later;         /* the buffers get it when it is published */
+	int uneven;        /* by lot, a few elements of the inputs are much larger than the rest (uneven.py) */
 };
 enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_err *err) WW_MUST_CHECK;
 

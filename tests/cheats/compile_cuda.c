@@ -84,6 +84,11 @@ static int set_task(const char *path)
 		params[0] = tensor("scale", 1, 32, 0);
 		outputs[0] = tensor("output0", 2, 256, 32);
 		facts.n_params = facts.n_outputs = 1;
+	} else if (!strcmp(name, "level.py")) {
+		inputs[0] = of_type(tensor("x", 0, 64, 4096), WW_BF16, 2);
+		params[0] = tensor("scale", 1, 4096, 0);
+		outputs[0] = of_type(tensor("output0", 2, 4, 4096), WW_BF16, 2);
+		facts.n_params = facts.n_outputs = 1;
 	} else if (!strcmp(name, "frozen.py")) {
 		inputs[0] = tensor("x", 0, 64, 96);
 		params[0] = tensor("down", 1, 96, 64);
