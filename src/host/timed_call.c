@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A thread computed in a call if it ran for an eighth of the busiest one's time. */
@@ -86,6 +87,15 @@ static void look(pid_t pid, struct threads *t)
 	if (d)
 		closedir(d);
 	qsort(t->of, (size_t)t->n, sizeof(t->of[0]), by_id);
+}
+
+uint64_t ww_process_used_ns(pid_t pid)
+{
+	clockid_t clock;
+	struct timespec t = { 0, 0 };
+	if (clock_getcpuclockid(pid, &clock) || clock_gettime(clock, &t))
+		return 0;
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 struct ww_timed_call *ww_timed_call_begin(pid_t pid)

@@ -29,6 +29,9 @@ struct ww_timed_call *ww_timed_call_begin(pid_t pid);
  * alone. */
 double ww_timed_call_end(struct ww_timed_call *c);
 
+/* Processor time of the whole process so far, of threads that have ended too; 0 where it is gone. */
+uint64_t ww_process_used_ns(pid_t pid);
+
 /* Whether every thread of the process sleeps (states S and I of proc(5)), or has ended (Z and X).  A process that is
  * gone counts as asleep: the next request to it says so.  A thread that waits for a disk (D) is not asleep. */
 int ww_threads_asleep(pid_t pid);

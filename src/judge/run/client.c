@@ -264,16 +264,6 @@ static void let_run(struct ww_runner *r)
 	r->stopped = 0;
 }
 
-/* Processor time of the whole process so far. */
-static uint64_t used_ns(const struct ww_runner *r)
-{
-	clockid_t clock;
-	struct timespec t = { 0, 0 };
-	if (clock_getcpuclockid(r->proc.pid, &clock) || clock_gettime(clock, &t))
-		return 0;
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* Before untrusted code runs, when everything that a plan needs has been mapped. */
 static void limit_memory(const struct ww_runner *r)
 {
@@ -591,7 +581,7 @@ static void end_call(struct ww_runner *r, struct ww_timed_call *called, uint64_t
 	double limit_s, struct ww_run_result *out)
 {
 	static const struct timespec pause = { 0, PAUSE_NS };
-	uint64_t answered_ns = ww_now_ns(), used_at_answer = used_ns(r);
+	uint64_t answered_ns = ww_now_ns(), used_at_answer = ww_process_used_ns(r->proc.pid);
 	out->waited_us = ww_timed_call_end(called);
 	while (!ww_threads_asleep(r->proc.pid)) {
 		if (ww_now_ns() - start > (uint64_t)((limit_s + QUIET_LIMIT_S) * 1e9)) {
@@ -603,9 +593,9 @@ static void end_call(struct ww_runner *r, struct ww_timed_call *called, uint64_t
 		}
 		nanosleep(&pause, NULL);
 	}
-	uint64_t used_asleep = used_ns(r);
+	uint64_t used_asleep = ww_process_used_ns(r->proc.pid);
 	stop(r);
-	uint64_t used = used_ns(r), more = ww_grown(used_asleep, used);
+	uint64_t used = ww_process_used_ns(r->proc.pid), more = ww_grown(used_asleep, used);
 	out->elapsed_ns = answered_ns - start + ww_grown(used_at_answer, used_asleep) +
 		(more > (uint64_t)STOP_NS * (uint64_t)r->threads ? more : 0);
 	out->used_ns = ww_grown(used_before, used);
@@ -625,7 +615,7 @@ enum ww_rc ww_runner_go_part(
 	struct ww_seen seen;
 	ww_sampler_begin(r->sampler);
 	struct ww_timed_call *called = ww_timed_call_begin(cpu ? r->proc.pid : 0);
-	uint64_t used = cpu ? used_ns(r) : 0, start = ww_now_ns();
+	uint64_t used = cpu ? ww_process_used_ns(r->proc.pid) : 0, start = ww_now_ns();
 	r->strange = cpu;
 	enum ww_rc rc = ask(r, WW_RUN_GO, &q, sizeof(q), limit_s, out, err);
 	r->guarded = (q.flags & WW_RUN_GUARDS) != 0;

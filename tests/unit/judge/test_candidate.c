@@ -5,6 +5,7 @@
 #include "unit.h"
 
 #include "base/time.h"
+#include "host/timed_call.h"
 #include "judge/forms/forms.h"
 #include "judge/forms/outputs.h"
 #include "task/ref.h"
@@ -452,6 +453,28 @@ static void stands_between_calls(void **state)
 	close_rig(&r);
 }
 
+/* A thread in a system call that copies much: it is stopped when that ends, long after the answer, and is paid for. */
+static void the_kernels_work_is_counted(void **state)
+{
+	(void)state;
+	struct rig r;
+	open_rig(&r,
+		source_of(
+			"    def forward(self, x, b):\n        import threading, time\n        y = self.k * x * self.weight + b\n"
+			"        big, to = torch.empty(1 << 29, dtype=torch.uint8), bytearray(1 << 20)\n"
+			"        fd = os.open('/proc/self/mem', os.O_RDONLY)\n"
+			"        threading.Thread(target=os.preadv, args=(fd, [to] * 512, big.data_ptr()), daemon=True).start()\n"
+			"        time.sleep(0.02)\n        return y\n"));
+	uint64_t used_ns = ww_process_used_ns(ww_candidate_pid(r.c));
+	call(&r, 10);
+	assert_int_equal(r.res.kind, WW_RUN_OK);
+	assert_true(right(&r));
+	used_ns = ww_process_used_ns(ww_candidate_pid(r.c)) - used_ns;
+	assert_true(used_ns > 50000000u);
+	assert_true(r.res.elapsed_ns > used_ns - used_ns / 20);
+	close_rig(&r);
+}
+
 /* A right answer, early, by a candidate that has looked the number of the question up: it ends that call, and nothing
  * has been computed then.  The harness's own answer to it comes behind, in the socket or still to be sent, and is no
  * answer to the next. */
@@ -550,8 +573,8 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(computes), cmocka_unit_test(pairs_by_value),
 		cmocka_unit_test(ends), cmocka_unit_test(processes_are_limited), cmocka_unit_test(thread_pools_fit),
 		cmocka_unit_test(memory_is_refused), cmocka_unit_test(memory_counts_once), cmocka_unit_test(stays_inside),
-		cmocka_unit_test(stands_between_calls), cmocka_unit_test(answers_twice), cmocka_unit_test(needs_namespaces),
-		cmocka_unit_test(starts_are_cheap) };
+		cmocka_unit_test(stands_between_calls), cmocka_unit_test(the_kernels_work_is_counted),
+		cmocka_unit_test(answers_twice), cmocka_unit_test(needs_namespaces), cmocka_unit_test(starts_are_cheap) };
 	int failed = cmocka_run_group_tests_name("judge/candidate", tests, open_candidates, close_candidates);
 	return failed + (ww_ref_find_python(python, &ignored) == WW_OK ? unit_as_nobody(as_nobody, python) : 0);
 }
