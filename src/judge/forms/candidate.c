@@ -24,7 +24,8 @@
  * process, and a candidate could leave others behind; so once it has answered, a process besides it is a refusal. A
  * search takes time, in which a process can fork and exit before it is looked at.  So the whole process group is
  * stopped first; the filter lets no process of a called candidate leave it (bridge/wwcandidate/confine.py).  The kernel
- * signals all members at once: a fork() under way restarts after the stop. */
+ * signals all members at once: a fork() under way restarts after the stop.  It is searched at once and again when all
+ * threads stand: a process within a system call does not stand and may end with it, while a thread waits in vfork(). */
 #include "judge/forms/internal.h"
 
 #include "base/fs.h"
@@ -266,6 +267,14 @@ static void go_on(struct ww_candidate *c)
 	c->stopped = 0;
 }
 
+static void look_for_others(struct ww_candidate *c, struct ww_run_result *res)
+{
+	if (c->gone || ww_proc_tree(c->pid, WW_PROC_NO_MEMORY).processes <= 1)
+		return;
+	set_end(res, WW_RUN_REFUSED, "the solution left a process running beside its own");
+	kill_it(c);
+}
+
 /* What the process may have computed since the stop was sent without it being counted: a few threads' cost of stopping.
  */
 static uint64_t stopping_ns(int threads)
@@ -286,7 +295,8 @@ static uint64_t stop(struct ww_candidate *c, uint64_t *more_ns, struct ww_run_re
 	uint64_t sent_ns = ww_now_ns(), used = ww_process_used_ns(c->pid),
 			 deadline = sent_ns + STOP_LIMIT_S * 1000000000ull;
 	int threads = stop_each_thread(c->pid);
-	while (!all_stand(c->pid)) {
+	look_for_others(c, res);
+	while (!c->gone && !all_stand(c->pid)) {
 		if (ww_now_ns() < deadline) {
 			usleep(STAND_US); /* the time has been taken; on a busy machine they need our processor */
 			continue;
@@ -295,17 +305,11 @@ static uint64_t stop(struct ww_candidate *c, uint64_t *more_ns, struct ww_run_re
 		kill_it(c);
 		return sent_ns;
 	}
+	if (c->gone)
+		return sent_ns;
 	c->stopped = 1;
 	*more_ns = ww_grown(used + stopping_ns(threads), ww_process_used_ns(c->pid));
 	return sent_ns;
-}
-
-static void look_for_others(struct ww_candidate *c, struct ww_run_result *res)
-{
-	if (c->gone || ww_proc_tree(c->pid, WW_PROC_NO_MEMORY).processes <= 1)
-		return;
-	set_end(res, WW_RUN_REFUSED, "the solution left a process running beside its own");
-	kill_it(c);
 }
 
 /* ---- Asking ------------------------------------------------------------------------------------------------------ */
