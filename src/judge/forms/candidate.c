@@ -496,6 +496,10 @@ enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_c
 	if (rc == WW_OK && kind == 'd') {
 		res->elapsed_ns = end_ns - start_ns + (c->gpu ? 0 : more_ns);
 		res->waited_us = waited_us;
+		if (res->kind == WW_RUN_OK && (double)res->elapsed_ns > limit_s * 1e9) {
+			set_end(res, WW_RUN_LATE, "no end after %.1f s, with what it computed behind its answer", limit_s);
+			kill_it(c);
+		}
 	}
 	rc = settle(c, rc, res, err);
 	if (rc == WW_OK)

@@ -472,6 +472,8 @@ static void the_kernels_work_is_counted(void **state)
 	used_ns = ww_process_used_ns(ww_candidate_pid(r.c)) - used_ns;
 	assert_true(used_ns > 50000000u);
 	assert_true(r.res.elapsed_ns > used_ns - used_ns / 20);
+	call(&r, (double)used_ns * 0.3e-9);
+	assert_int_equal(r.res.kind, WW_RUN_LATE);
 	close_rig(&r);
 }
 
