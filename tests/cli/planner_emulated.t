@@ -163,6 +163,7 @@ for op in ("nonesuch.default", "nonesuch_.default") if not named else ():
 CHECKS = (("split", "short rows are split by a warp each as by a block each, and copied to aligned ones"),
           ("attention", "attention_mma and attention16 of all types, orders, masks and shared heads, uneven sizes"),
           ("gemm", "gemm_mma of all types, tiles and orders of its operands, and the ends of gemm3 and gemm16"),
+          ("conv", "conv_tc with results stored from registers and staged in shared memory, each element once"),
           ("halves", "exp, expm1, log1p, sigmoid and gelu of every half and bfloat16, to 1e-5"),
           ("near", "expm1 and log1p without branches: to 1e-6, infinities and zeros as in C"),
           ("sort", "sorted rows of all types and lengths, whole and in part"),
@@ -174,7 +175,8 @@ CHECKS = (("split", "short rows are split by a warp each as by a block each, and
 for check, what in CHECKS if not named else ():
     with tempfile.TemporaryDirectory() as folder:
         exe = os.path.join(folder, check)
-        argv = ["c++", *FLAGS, "-Og" if check == "attention" else "-O0", os.path.join(HERE, f"{check}_check.cc")]
+        level = "-Og" if check in ("attention", "conv") else "-O0"
+        argv = ["c++", *FLAGS, level, os.path.join(HERE, f"{check}_check.cc")]
         compiled(exe, argv, lambda: argv)
         said = subprocess.run([exe], stdout=subprocess.PIPE, text=True).stdout
     ok(said == "0\n", what, said)

@@ -43,6 +43,7 @@ struct knobs {
 		} cpu_conv;
 		struct {
 			int bn, tw;
+			int staged; /* conv_tc: results reach memory by way of shared memory */
 		} conv;
 		struct {
 			int bq, bk;

@@ -860,6 +860,32 @@ static void test_library_nodes(void **state)
 	}
 }
 
+/* The tensor-core template's other end: not of transposed convolutions, and only where the knob asks for it. */
+static void test_staged_ends(void **state)
+{
+	static const struct {
+		const char *name;
+		int staged, said;
+	} want[] = { { "example_conv_bias_relu.json", 0, 0 }, { "example_conv_bias_relu.json", 1, 1 },
+		{ "conv_end.json", 1, 1 }, { "example_conv_transpose_gelu.json", 1, 0 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *g = fixture(want[i].name), *d = device();
+		const struct knobs knobs = { .library = LIBRARY_NO, .conv.staged = want[i].staged };
+		struct pl_result r;
+
+		ww_pl_build(g, d, "cuda", &knobs, 1, NULL, &r);
+		assert_true(r.ok);
+		assert_non_null(strstr(r.plan_text, "ww_recipe_conv_tc("));
+		if (!strstr(r.plan_text, ", .staged = 1,") != !want[i].said)
+			fail_msg("%s, %d: %s", want[i].name, want[i].staged, r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+		json_decref(d);
+	}
+}
+
 /* Where launches overlap, every kernel of every solution waits before all else, the cookbook's own too. */
 static void test_overlapping_kernels_wait(void **state)
 {
@@ -2773,8 +2799,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_unflattened),
 		cmocka_unit_test(test_rows_beside), cmocka_unit_test(test_stored_across), cmocka_unit_test(test_groups_scanned),
-		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_rows_along_most),
-		cmocka_unit_test(test_sorted_values), cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
+		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_staged_ends),
+		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
+		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
 		cmocka_unit_test(test_resampled_costly), cmocka_unit_test(test_vectors_of_halves),
 		cmocka_unit_test(test_windows_kept), cmocka_unit_test(test_scans_back_in_rows),
 		cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),

@@ -17,6 +17,11 @@
  * row one after the other; each thread keeps its results of the first in shared memory and stores four adjacent pixels
  * with the second.  Otherwise phases are adjacent tiles, and their stores, every stride-th pixel, are merged in L2.
  *
+ * staged: a warp's store instruction otherwise has 32 bytes of eight channels' planes.  Here each warp brings eight
+ * channels of 128 pixels into the order of memory in shared memory first, and stores up to 512 bytes of one plane at a
+ * time; tiles are as wide as they can be, so that where one has whole rows of the image a plane's piece of it is one.
+ * The functor's code stands there four times, not once for each of a thread's results.
+ *
  * conv_direct: a thread a few output channels of a few pixels below each other (transposed: a stride apart, so that
  * they see the same taps), products and sums in fp32, operands of 16 bits too, any groups, dilation, stride, one to
  * three dimensions.  For depthwise convolutions and few channels, or few a group, where tiles of a matrix product are
@@ -46,7 +51,7 @@
 			od = kernel##_OD, oh = kernel##_OH, ow = kernel##_OW, sd = kernel##_SD, sh = kernel##_SH, sw = kernel##_SW, \
 			pd = kernel##_PD, ph = kernel##_PH, pw = kernel##_PW, dd = kernel##_DD, dh = kernel##_DH, dw = kernel##_DW, \
 			cb = kernel##_CB, bn = kernel##_BN, tw = kernel##_TW, th = kernel##_TH, tn = kernel##_TN, stages = kernel##_STAGES, \
-			pair = kernel##_PAIR, exact = kernel##_EXACT, kt = kernel##_KT, pt = kernel##_PT \
+			pair = kernel##_PAIR, exact = kernel##_EXACT, staged = kernel##_STAGED, kt = kernel##_KT, pt = kernel##_PT \
 		}; \
 	};
 
@@ -212,9 +217,66 @@ template <class S, class E> struct conv_job {
 		tma_load4(b, tb, bar, block * 64, w, h, at.n);
 	}
 
-	__device__ __forceinline__ void done(int tile, int wg, float (&acc)[S::bn / 2]) const
+	/* Eight channels of LINE pixels at a time: a thread has two adjacent pixels of a channel in each eight of them;
+	 * then it gets V adjacent ones, and its neighbours those behind them. */
+	__device__ __forceinline__ void done_staged(const place &at, int wg, const float (&acc)[S::bn / 2]) const
 	{
-		place at(tile);
+		static_assert(!S::transposed, "neighbours in a tile are neighbours in memory");
+		enum : int { V = S::ow % 4 == 0 ? 4 : S::ow % 2 == 0 ? 2 : 1, LINE = 128, AHEAD = 4, STEPS = S::bn / LINE * 2 };
+		const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 - 4, k0 = at.k + wg * 64 + warp % 4 * 16;
+		float *box = parked + warp * 8 * LINE;
+
+		if (k0 >= S::k)
+			return;
+#pragma unroll 1
+		for (int step = 0; step < STEPS; step++) {
+			const int k = k0 + step % 2 * 8, row = lane / 4;
+			float t[LINE / 4];
+
+			pick<STEPS, LINE / 4>(step, t, [&](int i) {
+				return acc[i / (LINE / 2) * (LINE / 2) + i % (LINE / 4) / 2 * 4 + i / (LINE / 4) % 2 * 2 + i % 2];
+			});
+			__syncwarp(); /* the last eight channels have been read */
+#pragma unroll
+			for (int j = 0; j < LINE / 8; j++) {
+				const float two[2] = { t[2 * j], t[2 * j + 1] };
+				ww::store(box + row * LINE + ((j * 8 + lane % 4 * 2) ^ row % 4 * 8), two);
+			}
+			__syncwarp();
+#pragma unroll 1
+			for (int i = 0; i < LINE / 32 / V; i++) {
+				const int p = (i * 32 + lane) * V, pix = step / 2 * LINE + p;
+				const int n = at.n + pix / (S::tw * S::th), h = at.h + pix / S::tw % S::th, w = at.w + pix % S::tw;
+
+				if (n >= S::n || h >= S::oh || w >= S::ow)
+					continue;
+				const float ux = unscale(__ldg(sx + n));
+#pragma unroll 1
+				for (int c = 0; c < 8; c += AHEAD) {
+					ahead<E, V> given[AHEAD];
+#pragma unroll
+					for (int q = 0; q < AHEAD; q++)
+						if (k + c + q < S::k)
+							given[q].fetch(e, n, k + c + q, h * S::ow + w);
+#pragma unroll
+					for (int q = 0; q < AHEAD; q++) {
+						if (k + c + q >= S::k)
+							continue;
+						const float uw = unscale(__ldg(sw + k + c + q));
+						float v[V];
+						ww::load(box + (c + q) * LINE + (p ^ q % 4 * 8), v);
+#pragma unroll
+						for (int l = 0; l < V; l++)
+							v[l] = v[l] * uw * ux;
+						given[q].store(e, v, n, k + c + q, h * S::ow + w);
+					}
+				}
+			}
+		}
+	}
+
+	__device__ __forceinline__ void done_direct(const place &at, int wg, const float (&acc)[S::bn / 2]) const
+	{
 		const int step = S::transposed ? S::sw : 1, pairs = step == 1 && S::ow % 2 == 0;
 		int lane = threadIdx.x & 31, k0 = at.k + wg * 64 + (threadIdx.x / 32 % 4) * 16 + lane / 4;
 
@@ -249,6 +311,14 @@ template <class S, class E> struct conv_job {
 				}
 			}
 		}
+	}
+
+	__device__ __forceinline__ void done(int tile, int wg, const float (&acc)[S::bn / 2]) const
+	{
+		if constexpr (S::staged)
+			done_staged(place(tile), wg, acc);
+		else
+			done_direct(place(tile), wg, acc);
 	}
 };
 

@@ -786,12 +786,20 @@ static void build_last(struct pl *pl, struct kern *k)
 	l->store = pl_store_body(pl, k, l->form == LAST ? "chan" : "pix");
 }
 
+/* The tensor-core template's end in shared memory.  A transposed convolution has none: neighbours in a tile are a
+ * stride apart in memory. */
+static int is_staged(struct pl *pl, const struct kern *k)
+{
+	return pl_knobs(pl, k->id)->conv.staged && !k->anchor->conv.transposed;
+}
+
 static void build(struct pl *pl, struct kern *k)
 {
 	const struct anchor *sp = k->anchor;
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	struct loop *l = k->loop;
 	int64_t plane;
+	int fours;
 
 	if (sp->conv.last) {
 		build_last(pl, k);
@@ -807,7 +815,8 @@ static void build(struct pl *pl, struct kern *k)
 	}
 	l->inner = pl_sizes(pl, sp->out, 2, 2 + sp->conv.nd);
 	plane = ix_num(l->inner);
-	l->width = plane % 2 ? 1 : (l->library & BY_LIBRARY) && plane % 4 == 0 ? 4 : 2;
+	fours = (l->library & BY_LIBRARY) || (l->form == TENSOR_CORES && is_staged(pl, k));
+	l->width = plane % 2 ? 1 : fours && plane % 4 == 0 ? 4 : 2;
 	l->lane = pl_join(pl, k, 2, 2 + sp->conv.nd, NULL);
 	l->store = pl_store_body(pl, k, "pix");
 }
@@ -871,7 +880,8 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 }
 
 static const struct knob_row cuda_knobs[] = { { KNOB(conv.bn), "bn", { 256, 128 } },
-	{ KNOB(conv.tw), "tw", { 16, 32, 8, 64 } }, { KNOB(choice), "algorithm", { 1, 2, 4, 3 } }, { 0 } };
+	{ KNOB(conv.staged), "staged", { 1 } }, { KNOB(conv.tw), "tw", { 16, 32, 8, 64 } },
+	{ KNOB(choice), "algorithm", { 1, 2, 4, 3 } }, { 0 } };
 
 /* The statement of plan.c that has the library write to buffer `y`. */
 static const char *node(struct pl *pl, const struct kern *k, const char *y)
@@ -931,11 +941,11 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, "
 		".w_offset_bytes = %s,\n"
-		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d,\n\t\t%s });\n%s",
+		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d%s,\n\t\t%s });\n%s",
 		tc ? "tc" : "direct", pl_plan_buf(pl, sp->in[0].buf), pl_plan_buf(pl, sp->in[1].buf), pl_bytes(pl, &sp->in[0]),
 		pl_bytes(pl, &sp->in[1]), ix_text(pl, sp->out->size[0]), ix_text(pl, sp->in[0].size[1]),
 		ix_text(pl, sp->out->size[1]), sp->conv.transposed, sp->conv.groups, kn->conv.bn, kn->conv.tw,
-		geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
+		tc && is_staged(pl, k) ? ", .staged = 1" : "", geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
 }
 
 static void print_last(struct pl *pl, struct kern *k, struct ww_str *s)

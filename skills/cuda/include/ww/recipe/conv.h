@@ -21,8 +21,9 @@ struct ww_conv2d {
 	int stride3, pad3, dil3, out_pad3;
 	int exact;  /* conv_tc: 1 fp32-class accuracy (about a third of the speed), 0 TF32-class */
 	int bn;     /* conv_tc: pixels a tile, 128 or 256; default 256 */
-	int tw;     /* conv_tc: width of a tile, 8 to 64; default what wastes least */
+	int tw;     /* conv_tc: width of a tile, 8 to 64, with `staged` to bn; default what wastes least */
 	int stages; /* conv_tc: default 4 (bn 256), 6 (bn 128) */
+	int staged; /* conv_tc, not transposed: 1 results go through shared memory, planes are stored in long pieces */
 };
 
 static int ww_conv_or1(int v) { return v ? v : 1; }
@@ -52,7 +53,7 @@ static long long ww_conv_od(const struct ww_conv2d *c)
 }
 
 static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn, int tw, int th, int tn, int stages,
-	int pair, int exact, int kt, int pt)
+	int pair, int exact, int staged, int kt, int pt)
 {
 	const struct {
 		const char *name;
@@ -64,7 +65,7 @@ static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn,
 		{ "SW", ww_conv_or1(c->stride[1]) }, { "PD", c->pad3 }, { "PH", c->pad[0] }, { "PW", c->pad[1] },
 		{ "DD", ww_conv_or1(c->dil3) }, { "DH", ww_conv_or1(c->dil[0]) }, { "DW", ww_conv_or1(c->dil[1]) },
 		{ "CB", ww_cdiv(c->c, exact ? 32 : 64) }, { "BN", bn }, { "TW", tw }, { "TH", th }, { "TN", tn },
-		{ "STAGES", stages }, { "PAIR", pair }, { "EXACT", exact }, { "KT", kt }, { "PT", pt } };
+		{ "STAGES", stages }, { "PAIR", pair }, { "EXACT", exact }, { "STAGED", staged }, { "KT", kt }, { "PT", pt } };
 
 	for (int i = 0; i < (int)(sizeof m / sizeof m[0]); i++)
 		ww_tunable(p, c->kernel, m[i].name, m[i].value);
@@ -84,16 +85,31 @@ static void ww_recipe_conv_direct(struct ww_plan *p, const struct ww_conv2d *c)
 		return;
 	}
 	t = ww_conv_thread(&l, ww_device(p)->sm_count);
-	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0, 0, t.kt, t.pt);
+	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0, 0, 0, t.kt, t.pt);
 	ww_launch(p, c->kernel, ww_cdiv(ww_conv_threads(&l, t), 256), 1, 1, 256, 1, 1);
 	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
 	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
 }
 
+/* The tile of bn pixels, of any width or of width tw, where results are staged: of those that waste least the widest.
+ */
+static struct ww_conv_tile ww_conv_wide_tile(int bn, int tw, long long n, long long h, long long w, int bh, int bw)
+{
+	struct ww_conv_tile best = { 0, 0, 0, 0 };
+
+	for (int wide = bn; wide >= 8; wide /= 2) {
+		struct ww_conv_tile t = ww_conv_tile(bn, wide, n, h, w);
+
+		if ((!tw || tw == wide) && wide * bw <= 256 && t.th * bh <= 256 && (!best.tiles || t.tiles < best.tiles))
+			best = t;
+	}
+	return best;
+}
+
 /* Leading arguments: tensor maps ta, tb; const unsigned *sw, *sx. */
 static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 {
-	int exact = c->exact != 0;
+	int exact = c->exact != 0, staged = c->staged && !c->transposed;
 	/* One block computes two phases of a row (conv.cuh); the results that it keeps take 64 KiB. */
 	int pair = c->transposed && c->stride[1] == 2 && ww_conv_ow(c) % 4 == 0 && c->bn != 256;
 	int bn = pair || exact ? 128 : c->bn ? c->bn : 256, stages = c->stages ? c->stages : pair ? 5 : bn == 256 ? 4 : 6;
@@ -110,7 +126,8 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 		ww_fail(p, "conv_tc: needs groups 1, two dimensions, stride up to 8, bn 128 or 256");
 		return;
 	}
-	tile = ww_conv_best_tile(bn, c->tw, c->n, plane_h, plane_w, bh, bw);
+	tile = staged ? ww_conv_wide_tile(bn, c->tw, c->n, plane_h, plane_w, bh, bw)
+				  : ww_conv_best_tile(bn, c->tw, c->n, plane_h, plane_w, bh, bw);
 	if (!tile.tiles) {
 		ww_fail(p, "conv_tc: no tile fits");
 		return;
@@ -145,9 +162,12 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	ww_arg_i32(p, (int)(cp / 64));
 	ww_arg_buf(p, ws, 0);
 	ww_arg_buf(p, aw, 0);
-	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, 1, 1);
+	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, staged, 1, 1);
 	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(c->k, 128) * (c->transposed ? sh * sw : 1) / (pair ? 2 : 1),
-		bn, stages, 1, 1, pair ? 256 * bn * 2 : 0);
+		bn, stages, 1, 1,
+		pair         ? 256 * bn * 2
+			: staged ? 8 * 8 * 128 * 4
+					 : 0);
 	ww_arg_kmajor(p, ws, 0, WW_F16, taps * cp, c->k, 1, 2 * taps * cp, 0, 128);
 	ww_arg_tmap(p,
 		&(struct ww_tmap){ .buf = xs,
