@@ -150,6 +150,22 @@ if(CUDA_HEADERS)
 	set_target_properties(bench-algorithms PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endif()
 
+# Where the time of our own convolution goes (bench/results/convolutions.md).  Compiling takes minutes: only by name.
+if(CUDA_HEADERS AND NVCC AND NOT unusable)
+	file(GLOB conv_headers CONFIGURE_DEPENDS skills/cuda/include/ww/*.cuh)
+	add_library(bench-conv-library OBJECT EXCLUDE_FROM_ALL bench/conv/library.c)
+	target_include_directories(bench-conv-library PRIVATE skills/cuda/include)
+	target_include_directories(bench-conv-library SYSTEM PRIVATE ${CUDA_HEADERS})
+	target_compile_options(bench-conv-library PRIVATE -Wno-unused-function)
+	add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/tests/bench-conv-parts
+		COMMAND ${NVCC} -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -I${CMAKE_SOURCE_DIR}/skills/cuda/include
+			-o tests/bench-conv-parts ${CMAKE_SOURCE_DIR}/bench/conv/parts.cu $<TARGET_OBJECTS:bench-conv-library> -ldl
+		DEPENDS bench/conv/parts.cu bench/conv/parts.h bench-conv-library $<TARGET_OBJECTS:bench-conv-library>
+			${conv_headers}
+		WORKING_DIRECTORY ${CMAKE_BINARY_DIR} COMMAND_EXPAND_LISTS)
+	add_custom_target(bench-conv-parts DEPENDS ${CMAKE_BINARY_DIR}/tests/bench-conv-parts)
+endif()
+
 # Scripts print TAP; `prove` fails on a wrong plan, a failed line or a bad exit code.  "# label: gpu" in the head of a
 # script adds a label, "# timeout: 900" gives it more than 300 seconds, "# processors: 2" says that it keeps two busy.
 # "# all: what" says that the script does more when it is called with "all", which is another test, label slow.
