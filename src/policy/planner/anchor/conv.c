@@ -809,6 +809,7 @@ static void build(struct pl *pl, struct kern *k)
 		l->form = !kn->plain && !is_by_threads(pl, sp, kn, pl_is_bare(k)) && fits_tensor_cores(pl, sp) ? TENSOR_CORES
 																									   : DIRECT;
 		l->library = (sp->conv.library_only ? LIBRARY_ONLY : 0) | (l->form == TENSOR_CORES ? OURS_TILED : 0) |
+			(l->form == TENSOR_CORES && !sp->conv.transposed && pl_is_beyond_l2(sp) ? OURS_BEYOND_L2 : 0) |
 			(by_library(pl, sp, kn, pl_is_bare(k)) ? BY_LIBRARY : 0);
 		if ((l->library & BY_LIBRARY) && pl_is_bare(k))
 			return;

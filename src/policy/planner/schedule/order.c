@@ -248,6 +248,8 @@ static double unturned_us(const struct anchor *s)
 		: turned;
 }
 
+int pl_is_beyond_l2(const struct anchor *s) { return bytes_of(s->out->size, s->out->rank, s->out->dt) > L2_BYTES; }
+
 /* What our template takes to store what does not stay in L2: a tile has 16 pixels of a row in each of 128 planes, and
  * of a transposed convolution every stride-th one, but where a block does both halves of a row. */
 static double stores_us(const struct anchor *s)
