@@ -886,6 +886,42 @@ static void test_staged_ends(void **state)
 	}
 }
 
+/* A transposed convolution whose blocks do both phases of a row stores four pixels at a time, for which `z`, read from
+ * its third element on, is not aligned: what the sum reads of it is no vector. */
+static void test_pairs_of_phases_store_fours(void **state)
+{
+	const struct knobs knobs = { .library = LIBRARY_NO };
+	json_t *
+		d = device(),
+	   *g = json_loads(
+		   "{\"inputs\": [{\"name\": \"x\", \"dtype\": \"float32\", \"sizes\": [2, 64, 32, 32], \"strides\": [65536, 1024, 32, 1]},"
+		   "  {\"name\": \"z\", \"dtype\": \"float32\", \"sizes\": [524290], \"strides\": [1]}],"
+		   " \"params\": [{\"name\": \"w\", \"dtype\": \"float32\", \"sizes\": [64, 64, 4, 4], \"strides\": [1024, 16, 4, 1]}], \"nodes\": ["
+		   "  {\"name\": \"up\", \"op\": \"aten.conv_transpose2d.input\","
+		   "   \"args\": [{\"ref\": \"x\"}, {\"ref\": \"w\"}, null, [2, 2], [1, 1]], \"kwargs\": {},"
+		   "   \"out\": [{\"dtype\": \"float32\", \"sizes\": [2, 64, 64, 64], \"strides\": [262144, 4096, 64, 1]}]},"
+		   "  {\"name\": \"part\", \"op\": \"aten.slice.Tensor\", \"args\": [{\"ref\": \"z\"}, 0, 2, 524290], \"kwargs\": {},"
+		   "   \"out\": [{\"dtype\": \"float32\", \"sizes\": [524288], \"strides\": [1]}]},"
+		   "  {\"name\": \"like\", \"op\": \"aten.view.default\", \"args\": [{\"ref\": \"part\"}, [2, 64, 64, 64]], \"kwargs\": {},"
+		   "   \"out\": [{\"dtype\": \"float32\", \"sizes\": [2, 64, 64, 64], \"strides\": [262144, 4096, 64, 1]}]},"
+		   "  {\"name\": \"sum\", \"op\": \"aten.add.Tensor\", \"args\": [{\"ref\": \"up\"}, {\"ref\": \"like\"}], \"kwargs\": {},"
+		   "   \"out\": [{\"dtype\": \"float32\", \"sizes\": [2, 64, 64, 64], \"strides\": [262144, 4096, 64, 1]}]}],"
+		   " \"outputs\": [{\"name\": \"output0\", \"ref\": \"sum\", \"dtype\": \"float32\", \"sizes\": [2, 64, 64, 64],"
+		   "   \"strides\": [262144, 4096, 64, 1]}]}",
+		   0, NULL);
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", &knobs, 1, NULL, &r);
+	assert_true(r.ok);
+	assert_non_null(strstr(r.plan_text, "ww_recipe_conv_tc("));
+	assert_non_null(strstr(r.device_text, "in_z"));
+	assert_null(strstr(r.device_text, "ww::load(in_z"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
 /* Where launches overlap, every kernel of every solution waits before all else, the cookbook's own too. */
 static void test_overlapping_kernels_wait(void **state)
 {
@@ -2800,8 +2836,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_unflattened),
 		cmocka_unit_test(test_rows_beside), cmocka_unit_test(test_stored_across), cmocka_unit_test(test_groups_scanned),
 		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_staged_ends),
-		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
-		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
+		cmocka_unit_test(test_pairs_of_phases_store_fours), cmocka_unit_test(test_rows_along_most),
+		cmocka_unit_test(test_sorted_values), cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
 		cmocka_unit_test(test_resampled_costly), cmocka_unit_test(test_vectors_of_halves),
 		cmocka_unit_test(test_windows_kept), cmocka_unit_test(test_scans_back_in_rows),
 		cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),

@@ -793,6 +793,16 @@ static int is_staged(struct pl *pl, const struct kern *k)
 	return pl_knobs(pl, k->id)->conv.staged && !k->anchor->conv.transposed;
 }
 
+/* Does the tensor-core template store four pixels at a time?  Unstaged where a block does two phases of a row, as
+ * ww_recipe_conv_tc() has it. */
+static int stores_fours(struct pl *pl, const struct kern *k)
+{
+	const struct anchor *sp = k->anchor;
+
+	return ix_num(sp->out->size[3]) % 4 == 0 &&
+		(is_staged(pl, k) || (sp->conv.transposed && sp->conv.stride[1] == 2 && pl_knobs(pl, k->id)->conv.bn != 256));
+}
+
 static void build(struct pl *pl, struct kern *k)
 {
 	const struct anchor *sp = k->anchor;
@@ -816,7 +826,7 @@ static void build(struct pl *pl, struct kern *k)
 	}
 	l->inner = pl_sizes(pl, sp->out, 2, 2 + sp->conv.nd);
 	plane = ix_num(l->inner);
-	fours = (l->library & BY_LIBRARY) || (l->form == TENSOR_CORES && is_staged(pl, k));
+	fours = (l->library & BY_LIBRARY) || (l->form == TENSOR_CORES && stores_fours(pl, k));
 	l->width = plane % 2 ? 1 : fours && plane % 4 == 0 ? 4 : 2;
 	l->lane = pl_join(pl, k, 2, 2 + sp->conv.nd, NULL);
 	l->store = pl_store_body(pl, k, "pix");
