@@ -181,6 +181,9 @@ double pl_conv_work(const struct anchor *s, double *taps);
 /* Call before a reduction of x over the dimensions `mask`: if it keeps the channels, or is of these alone, results of
  * channels-last convolutions that x reads stay channels-last and are not copied to contiguous. */
 void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask);
+/* The same where each element of x may be read once more, beside what was reduced (a softmax, a norm): only if it is of
+ * the channels alone.  A row of a channel's pixels would be read across both times. */
+void pl_keep_channels(const struct pl *pl, struct val *x, unsigned mask);
 /* Call before slices of x are taken (a gate's halves), which are read beside each other: what convolutions that ran
  * channels-last have stored of x stays in that order. */
 void pl_keep_sliced(const struct pl *pl, struct val *x);

@@ -364,16 +364,20 @@ static struct val *permuted(const struct pl *pl, struct val *x, unsigned *mask)
 	return x->arg[0];
 }
 
-void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask)
+static void keep_for(const struct pl *pl, struct val *x, unsigned mask, int channels_alone)
 {
 	const unsigned all = (1u << x->rank) - 1, channels = 2;
 	int left = 100;
 
 	for (struct val *of = permuted(pl, x, &mask); of; of = permuted(pl, x, &mask))
 		x = of;
-	if (pl_all_last(pl) && x->rank >= 3 && (mask == channels || (mask | 1) == (all & ~channels)))
+	if (pl_all_last(pl) && x->rank >= 3 && (mask == channels || (!channels_alone && (mask | 1) == (all & ~channels))))
 		keep_last(pl, x, &left);
 }
+
+void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask) { keep_for(pl, x, mask, 0); }
+
+void pl_keep_channels(const struct pl *pl, struct val *x, unsigned mask) { keep_for(pl, x, mask, 1); }
 
 void pl_keep_sliced(const struct pl *pl, struct val *x)
 {

@@ -27,6 +27,7 @@ static struct val *count(struct pl *pl, const struct val *a, unsigned mask, int 
 
 static struct val *sum(struct pl *pl, struct val *a, unsigned mask, int keep)
 {
+	pl_keep_channels(pl, a, mask);
 	return pl_reduce(pl, RED_SUM, a, mask, keep);
 }
 
@@ -112,8 +113,10 @@ static void argmaxmin(struct pl *pl, struct gnode *n)
 static void anyall(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_cast(pl, pl_cast(pl, self(pl, n), WW_BOOL), WW_I64);
+	unsigned m = dims(pl, n, 1, a);
 
-	done(n, pl_cast(pl, pl_reduce(pl, n->variant, a, dims(pl, n, 1, a), keepdim(pl, n, 2)), WW_BOOL));
+	pl_keep_last(pl, a, m);
+	done(n, pl_cast(pl, pl_reduce(pl, n->variant, a, m, keepdim(pl, n, 2)), WW_BOOL));
 }
 
 /* Returns the sum of squared differences from the mean; *mu: the mean; *diff: the differences. */
@@ -699,6 +702,7 @@ static void aminmax(struct pl *pl, struct gnode *n)
 	struct garg *g = pl_kwarg(n, "dim");
 	unsigned m = g && g->kind == G_INT ? 1u << pl_dim(pl, n, g->i, a->rank) : all_dims(a);
 
+	pl_keep_last(pl, a, m);
 	for (int i = 0; i < 2; i++)
 		n->out[i] = pl_reduce(pl, i ? RED_MAX : RED_MIN, a, m, (int)pl_kwarg_int(pl, n, "keepdim", 0));
 }
