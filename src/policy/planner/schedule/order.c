@@ -100,9 +100,10 @@ static int64_t row_threads(const struct kern *k, int size)
 }
 
 /* How many times its bytes an access costs: neighbours along `lane` that are apart use a part of each sector of 32.
- * Where memory runs along the rows of a row kernel, those of a warp share a sector, and those of neighbouring warps use
- * the rest of it: it is a whole one of memory, and passes the second level once for each warp. */
-static double sectors(struct pl *pl, const struct kern *k, const struct ix *off, const struct ix_atom *lane, int dt)
+ * Where memory runs along the rows of a row kernel, stores of a warp's rows share a sector, and those of neighbouring
+ * warps fill it: it is a whole one of memory, and passes the second level once for each warp. */
+static double sectors(
+	struct pl *pl, const struct kern *k, const struct ix *off, const struct ix_atom *lane, int dt, int stores)
 {
 	const struct ix *one = ix_const(pl, 1);
 	const struct ix_atom *row = k->n_row ? k->row[k->n_row - 1] : NULL;
@@ -113,7 +114,7 @@ static double sectors(struct pl *pl, const struct kern *k, const struct ix *off,
 	if (apart <= 1)
 		return 1;
 	apart = fmin(apart, most);
-	if (k->kind == K_ROW && k->loop->along == COLUMNS && row && lane != row && pl_runs_along(pl, off, row)) {
+	if (stores && k->kind == K_ROW && k->loop->along == COLUMNS && row && lane != row && pl_runs_along(pl, off, row)) {
 		double rows = fmax(32.0 / (double)row_threads(k, size), 1); /* of a warp */
 
 		return fmax(apart / fmin(rows, most) * OUR_BYTES / L2_RATE, 1);
@@ -134,12 +135,12 @@ static double traffic(struct pl *pl, struct kern *k, const struct ix_atom *lane)
 		for (int e = 0; e < i; e++)
 			again |= buf[e] == buf[i];
 		if (!again)
-			bytes += buffer_bytes(buf[i]) * (lane ? sectors(pl, k, off[i], lane, buf[i]->dt) : 1);
+			bytes += buffer_bytes(buf[i]) * (lane ? sectors(pl, k, off[i], lane, buf[i]->dt, 0) : 1);
 	}
 	for (int o = 0; o < k->n_out; o++) {
 		const struct buf *b = k->out[o]->root;
 
-		bytes += buffer_bytes(b) * (lane ? sectors(pl, k, pl_offset(pl, b, k->out_idx[o]), lane, b->dt) : 1);
+		bytes += buffer_bytes(b) * (lane ? sectors(pl, k, pl_offset(pl, b, k->out_idx[o]), lane, b->dt, 1) : 1);
 	}
 	return bytes;
 }
