@@ -32,7 +32,8 @@ GRAPHS = ["adjoining_windows", "attention_masks", "channels_last", "concatenated
           "turned_products", "turned_results", "windows"]
 OTHERS = ["across", "attention_bands", "attention_halves", "attention_hot", "channels_last_3d", "few_columns",
           "gated_last", "gather_outer", "groups_scanned", "halves_turned", "held_columns",
-          "kept_down", "lines_shared", "modulated", "rows_apart", "rows_beside", "running_minimum", "scaled_heads",
+          "kept_down", "lines_shared", "modulated", "phases", "phases_apart",
+          "rows_apart", "rows_beside", "running_minimum", "scaled_heads",
           "scans_back_in_rows", "scans_from_the_end", "shuffled_channels", "small_products", "softmax_last",
           "sorted_values", "stored_across", "transposed_columns", "transposed_volume", "windows_kept"]
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}

@@ -1472,6 +1472,27 @@ static void test_concatenated_last(void **state)
 	json_decref(g);
 }
 
+/* Channels-last, a transposed convolution of many taps and a stride is one forward convolution of its phases, of as
+ * many taps as the longest; dilated, of those taps that meet. */
+static void test_phases(void **state)
+{
+	static const struct {
+		const char *graph, *want;
+	} rows[] = { { "phases.json", ".k = 96, .in = { S2, S3, S4 }, .kernel = { 3, 3, 3 }" },
+		{ "phases_apart.json", ".k = 64, .in = { S1, S2, S3 }, .kernel = { 2, 2, 2 }" } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		json_t *g = fixture(rows[i].graph);
+		struct pl_result r = build_last(g);
+
+		if (!strstr(r.plan_text, ".transposed = 0") || !strstr(r.plan_text, rows[i].want))
+			fail_msg("%s: %s", rows[i].graph, strstr(r.plan_text, "ww_recipe_conv_library(p"));
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Channels-last, a softmax over channels reads the convolution's own result. */
 static void test_softmax_last(void **state)
 {
@@ -2907,7 +2928,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
 		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last),
 		cmocka_unit_test(test_transposed_volume), cmocka_unit_test(test_instance_norm_channels_last),
-		cmocka_unit_test(test_order_of_softmax), cmocka_unit_test(test_softmax_last) };
+		cmocka_unit_test(test_order_of_softmax), cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -175,6 +175,10 @@ int pl_gains_last(const struct anchor *s, const struct ix *k);
  * 4 to 22 million multiply-adds a microsecond where its forward engines reach 100 (48 channels of 8 x 64 x 64 x 64,
  * 3 x 3 x 3, H200: 9 ms). */
 int pl_is_slow_gradient(const struct anchor *s);
+/* The same of a larger stride: of more than 64 taps 3 million (32 channels of 16 x 32 x 32 x 32 to 64, 5 x 5 x 5,
+ * stride 2: 42.6 ms), dilated 8 (3 x 3 x 3, stride and dilation 2: 1.8 ms); six of 27 and 64 taps reached 48 and more.
+ */
+int pl_is_slow_stride(const struct anchor *s);
 /* Multiply-adds of a convolution; *taps: those of one input channel for an element of the result.  A transposed
  * convolution skips positions between its strides. */
 double pl_conv_work(const struct anchor *s, double *taps);

@@ -27,6 +27,8 @@ static const double CLUSTER_BYTES = 2.2e6;
 /* The part of these that cuDNN's gradients in three dimensions reach (six of fp32 and stride 1: .16 to .28, .59 and
  * .7). */
 static const double GRADIENT_3D = .25;
+/* The same of strides beyond 1, as pl_is_slow_stride() has them: many taps; dilated (one of each). */
+static const double STRIDED_3D = .02, DILATED_3D = .05;
 /* Of up to 64 filters, whose tiles are less efficient. */
 static const double TF32_FEW = 115e6, HALF_FEW = 206e6;
 /* Of products on planes that 16 bytes do not divide: kernels that load single elements, of Turing in 16 bits. */
@@ -192,6 +194,8 @@ static double engine_us(const struct anchor *s)
 		return ENGINE_US + work / DEPTHWISE_WORK;
 	if (pl_is_slow_gradient(s))
 		rate *= GRADIENT_3D;
+	else if (pl_is_slow_stride(s))
+		rate *= s->conv.dil[0] > 1 || s->conv.dil[1] > 1 || s->conv.dil[2] > 1 ? DILATED_3D : STRIDED_3D;
 	return ENGINE_US + ceil((double)c * taps / (half ? 64 : 32)) * ENGINE_STEP_US +
 		work / (filled(c, 4, 32) * filled(k, tile, tile)) / rate;
 }
@@ -328,6 +332,8 @@ double pl_conv_direct_us(const struct pl *pl, const struct anchor *s)
 		up ? 1 : (int)s->conv.stride[wide], pl->dev.sm_count);
 	return LAUNCH_US + fmax(steps * STEP_US, fmax(work, memory) + 0.2 * fmin(work, memory));
 }
+
+double pl_conv_last_us(const struct anchor *s) { return library_us(s); }
 
 double pl_conv_library_us(const struct anchor *s, int bare)
 {

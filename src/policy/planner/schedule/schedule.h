@@ -105,6 +105,8 @@ double pl_conv_direct_us(const struct pl *pl, const struct anchor *s);
 double pl_conv_library_us(const struct anchor *s, int bare);
 /* order.c: is a convolution's result more than L2 holds? */
 int pl_is_beyond_l2(const struct anchor *s);
+/* order.c: microseconds of the library's convolution channels-last. */
+double pl_conv_last_us(const struct anchor *s);
 /* share.c: 1 where an earlier kernel does what k does; k->shared then names it. */
 int pl_share_kernel(struct pl *pl, struct kern *k);
 const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int n);
