@@ -4,11 +4,18 @@
 #include <stddef.h>
 
 /* Whether a template or the library computes an anchor.  FP32: the library without TF32, as PyTorch itself for some
- * shapes. */
-enum pl_library { LIBRARY_AUTO, LIBRARY_NO, LIBRARY_YES, LIBRARY_FP32 };
+ * shapes; HALVES: of a convolution in fp32, whose operands are packed as scaled halves. */
+enum pl_library { LIBRARY_AUTO, LIBRARY_NO, LIBRARY_YES, LIBRARY_FP32, LIBRARY_HALVES };
 /* A library computes the GEMM or convolution in this build; only a library can; our template would be tiled; its tiles
- * would store what does not stay in L2, and may be staged for that. */
-enum pl_library_facts { BY_LIBRARY = 1, LIBRARY_ONLY = 2, OURS_TILED = 4, OURS_BEYOND_L2 = 8 };
+ * would store what does not stay in L2, and may be staged for that; the library does it in halves, or could. */
+enum pl_library_facts {
+	BY_LIBRARY = 1,
+	LIBRARY_ONLY = 2,
+	OURS_TILED = 4,
+	OURS_BEYOND_L2 = 8,
+	IN_HALVES = 16,
+	FITS_HALVES = 32
+};
 
 /* Knobs of one kernel, by what it is; 0 is "let the schedule choose". */
 struct knobs {

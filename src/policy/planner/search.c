@@ -34,7 +34,7 @@ static const double JUDGE_SECONDS = 25;
 static const double NOISE = 0.015, SLOWER = 0.97; /* than eager mode, by more than the noise */
 enum { MAX_LEAVE = 8, LEFT_BYTES = 64 << 10 };
 
-static const struct knob_row library_row = { KNOB(library), "library", { LIBRARY_NO, LIBRARY_YES } };
+static const struct knob_row library_row = { KNOB(library), "library", { LIBRARY_NO, LIBRARY_YES, LIBRARY_HALVES } };
 enum { VALUES = WW_ARRAY_LEN(library_row.value) };
 
 static void add_rows(struct search *s, enum kkind kind, int anchor, int all, const struct knob_row *row)
@@ -87,6 +87,13 @@ static int by_library(const struct search *s, int kernel)
 
 	return (s->shape->kern_library[kernel] & LIBRARY_ONLY) ||
 		(library == LIBRARY_AUTO ? (s->shape->kern_library[kernel] & BY_LIBRARY) != 0 : library != LIBRARY_NO);
+}
+
+static int in_halves(const struct search *s, int kernel)
+{
+	int library = s->best.knobs[kernel].library;
+
+	return library == LIBRARY_AUTO ? (s->shape->kern_library[kernel] & IN_HALVES) != 0 : library == LIBRARY_HALVES;
 }
 
 /* Knobs of GEMMs and convolutions apply where our template computes them; `choice` where the library does. */
@@ -170,7 +177,15 @@ static void take_shape(struct search *s)
 	s->shape = &s->left;
 }
 
-/* Let `value` (LIBRARY_NO, LIBRARY_YES) compute kernel `only` of s->now, or with -1 every such anchor: how many
+/* Does `value` of the library's knob change nothing about a kernel? */
+static int is_so(const struct search *s, int kernel, int value)
+{
+	if (value == LIBRARY_HALVES)
+		return s->exact || in_halves(s, kernel) || !(s->shape->kern_library[kernel] & FITS_HALVES);
+	return by_library(s, kernel) == (value == LIBRARY_YES) && !in_halves(s, kernel);
+}
+
+/* Let `value` of the library's knob compute kernel `only` of s->now, or with -1 every such anchor: how many
  * changed.
  */
 static int set_library(struct search *s, int anchor, int only, int value)
@@ -179,7 +194,7 @@ static int set_library(struct search *s, int anchor, int only, int value)
 
 	for (int i = 0; i < n; i++) {
 		if (!is_anchor(s, i, anchor) || (s->shape->kern_library[i] & LIBRARY_ONLY) || (only >= 0 && i != only) ||
-			by_library(s, i) == (value == LIBRARY_YES))
+			is_so(s, i, value))
 			continue;
 		s->now.knobs[i].library = value == LIBRARY_YES && s->exact ? LIBRARY_FP32 : value;
 		s->now.knobs[i].choice = 0;
@@ -197,7 +212,9 @@ static int vary_library(struct search *s, const struct coord *c, int kernel, int
 	s->now = s->best;
 	snprintf(s->now.text, sizeof(s->now.text), "try %s%s %s the library", c->all ? "all " : "",
 		c->all ? pl_anchor_ops[c->anchor]->by_library : s->shape->kern_title[kernel],
-		value == LIBRARY_YES ? "by" : "without");
+		value == LIBRARY_NO        ? "without"
+			: value == LIBRARY_YES ? "by"
+								   : "in halves by");
 	return set_library(s, c->anchor, c->all ? -1 : kernel, value);
 }
 

@@ -831,6 +831,7 @@ static void test_library_nodes(void **state)
 	} want[] = { { "example_conv_bias_relu.json", LIBRARY_AUTO, 0, "ww_recipe_conv_tc", "ww_recipe_conv_library" },
 		{ "example_conv_bias_relu.json", LIBRARY_YES, 0, "WW_MATH_TF32", "ww_recipe_conv_tc" },
 		{ "example_conv_bias_relu.json", LIBRARY_FP32, 0, "WW_MATH_FP32", "WW_MATH_TF32" },
+		{ "example_conv_bias_relu.json", LIBRARY_HALVES, 0, "ww_recipe_conv_halves", "ww_recipe_conv_library" },
 		{ "convs.json", LIBRARY_AUTO, 0, "ww_recipe_conv_library", "ww_recipe_conv_tc" },
 		{ "convs.json", LIBRARY_AUTO, 1, "ww_recipe_conv_direct", "ww_recipe_conv_library" },
 		{ "example_linear_gelu.json", LIBRARY_AUTO, 0, "ww_recipe_gemm3", "ww_recipe_gemm_library" },
@@ -1270,7 +1271,7 @@ static void test_order_of_dimensions(void **state)
 		int n, c, k, side, kernel, last;
 	} rows[] = { { 25, 64, 64, 43, 3, 1 }, { 64, 128, 128, 56, 3, 0 }, { 256, 24, 64, 128, 3, 1 },
 		{ 64, 128, 128, 56, 1, 0 }, { 64, 127, 128, 56, 3, 0 }, { 1, 24, 24, 8, 3, 0 }, { 256, 8, 64, 128, 3, 0 },
-		{ 256, 16, 64, 128, 3, 0 }, { 6, 96, 48, 64, 3, 0 }, { 256, 96, 48, 40, 3, 1 } };
+		{ 256, 16, 64, 128, 3, 0 }, { 6, 96, 48, 64, 3, 0 }, { 320, 48, 48, 28, 3, 1 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
@@ -1300,9 +1301,9 @@ static void test_order_behind_a_transposed_convolution(void **state)
 	assert_true(gain_of_last(g) < 1 / 0.95);
 }
 
-/* A convolution whose result is beyond L2 begins channels-last, where our template would store it by short runs; of the
- * same layer on a small image PyTorch's order stays. */
-static void test_order_of_large_results(void **state)
+/* A convolution whose result is beyond L2, where our template would store it by short runs, is packed as halves; of the
+ * same layer on a small image the template stays. */
+static void test_large_results(void **state)
 {
 	static const int side[] = { 256, 16 };
 
@@ -1310,10 +1311,17 @@ static void test_order_of_large_results(void **state)
 	for (int i = 0; i < 2; i++) {
 		json_t *g = convolution_and_norm(64, 64, 128, side[i], 3);
 		json_t *norm = json_array_get(json_object_get(g, "nodes"), 1);
+		struct pl_result r;
 
 		json_object_set_new(norm, "op", json_string("aten.relu.default"));
 		json_object_set_new(norm, "args", json_pack("[{s:s}]", "ref", "conv"));
-		assert_int_equal(gain_of_last(g) > 1 / 0.9, i == 0);
+		assert_true(gain_of_last(json_incref(g)) < 1 / 0.9);
+		build(g, "cuda", &r);
+		assert_true(r.ok);
+		assert_int_equal(count(r.plan_text, "ww_recipe_conv_halves(p, "), i == 0);
+		assert_int_equal(count(r.plan_text, "ww_recipe_conv_tc(p, "), i == 1);
+		ww_pl_result_release(&r);
+		json_decref(g);
 	}
 }
 
@@ -2904,7 +2912,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_turned_results), cmocka_unit_test(test_group_norm_channels_last),
 		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),
 		cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
-		cmocka_unit_test(test_pools_follow_the_layout), cmocka_unit_test(test_order_of_large_results),
+		cmocka_unit_test(test_pools_follow_the_layout), cmocka_unit_test(test_large_results),
 		cmocka_unit_test(test_windows_inside), cmocka_unit_test(test_results_in_other_orders),
 		cmocka_unit_test(test_split_lanes), cmocka_unit_test(test_states_share_work),
 		cmocka_unit_test(test_steps_are_one_text), cmocka_unit_test(test_cpu_windows),

@@ -657,15 +657,23 @@ static int is_small(const struct val *w, int64_t groups, int64_t channels)
 
 /* ---- Which kernel ------------------------------------------------------------------------------------------------ */
 
-/* ww::conv_direct; ww::conv_tc; the library channels-last, whose reader keeps that layout (LAST) or transposes (TURNED)
- */
-enum form { DIRECT, TENSOR_CORES, LAST, TURNED };
+/* ww::conv_direct; ww::conv_tc; the library's convolution of operands packed as halves (ww::after_halves); the library
+ * channels-last, whose reader keeps that layout (LAST) or transposes (TURNED). */
+enum form { DIRECT, TENSOR_CORES, HALVES, LAST, TURNED };
 
 static int fits_tensor_cores(const struct pl *pl, const struct anchor *sp)
 {
 	return !sp->conv.library_only && sp->out->dt == WW_F32 && sp->conv.groups == 1 && sp->conv.nd == 2 &&
 		ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) >= 32 && sp->conv.stride[0] <= 8 &&
 		sp->conv.stride[1] <= 8 && pl->dev.cc == 90;
+}
+
+/* Of results that no 16 bytes divide the library's engines for halves store single elements. */
+static int fits_halves(const struct pl *pl, const struct anchor *sp)
+{
+	return !sp->conv.library_only && sp->out->dt == WW_F32 && sp->conv.groups == 1 && !sp->conv.transposed &&
+		!sp->conv.exact && ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) % 8 == 0 &&
+		ix_num(sp->out->size[0]) <= 65535 && pl->dev.cc >= 80;
 }
 
 double pl_conv_work(const struct anchor *sp, double *taps)
@@ -709,6 +717,18 @@ static int is_slower(const struct pl *pl, const struct anchor *sp, int bare)
 		pl_conv_library_us(sp, bare) < 0.9 * pl_conv_tc_us(pl, sp);
 }
 
+/* Does the first version pack its operands as halves? */
+static int is_by_halves(const struct pl *pl, const struct anchor *sp, int bare)
+{
+	double others = fmin(pl_conv_library_us(sp, bare), pl_conv_turned_us(sp));
+
+	if (!fits_halves(pl, sp))
+		return 0;
+	if (fits_tensor_cores(pl, sp))
+		others = fmin(others, pl_conv_tc_us(pl, sp));
+	return pl_conv_halves_us(sp) < fmin(others, pl_conv_direct_us(pl, sp));
+}
+
 /* Does the first version use the library?  Measured on an H200: the tensor-core template beat the library (1.05 to 2.7
  * times) if the work pays for its packing and its tiles of 64 input and 128 output channels are filled to 0.4, or to
  * 0.25 if dilated and with a fused reader.  Transposed convolutions filled to 0.5 lost (0.7), as did a dilated one with
@@ -726,6 +746,8 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 	if (kn->library == LIBRARY_NO || kn->plain || in_groups || is_light(pl, sp, bare))
 		return 0;
 	if (sp->conv.exact)
+		return 1;
+	if (is_by_halves(pl, sp, bare))
 		return 1;
 	for (int e = 0; e < sp->conv.nd; e++)
 		least = sp->conv.dil[e] > 1 && !bare ? 0.25 : least;
@@ -936,6 +958,19 @@ static int stores_fours(struct pl *pl, const struct kern *k)
 		(is_staged(pl, k) || (sp->conv.transposed && sp->conv.stride[1] == 2 && pl_knobs(pl, k->id)->conv.bn != 256));
 }
 
+/* Which kernels in PyTorch's order, and enum pl_library_facts of them. */
+static void choose(struct pl *pl, const struct anchor *sp, const struct knobs *kn, int bare, struct loop *l)
+{
+	int by = by_library(pl, sp, kn, bare), fit = fits_halves(pl, sp),
+		halves = by && fit && (kn->library == LIBRARY_HALVES || (!kn->library && is_by_halves(pl, sp, bare)));
+
+	l->form = !kn->plain && !is_by_threads(pl, sp, kn, bare) && fits_tensor_cores(pl, sp) ? TENSOR_CORES : DIRECT;
+	l->library = (sp->conv.library_only ? LIBRARY_ONLY : 0) | (l->form == TENSOR_CORES ? OURS_TILED : 0) |
+		(l->form == TENSOR_CORES && !sp->conv.transposed && pl_is_beyond_l2(sp) ? OURS_BEYOND_L2 : 0) |
+		(by ? BY_LIBRARY : 0) | (halves ? IN_HALVES : 0) | (fit ? FITS_HALVES : 0);
+	l->form = halves ? HALVES : l->form;
+}
+
 static void build(struct pl *pl, struct kern *k)
 {
 	const struct anchor *sp = k->anchor;
@@ -949,12 +984,8 @@ static void build(struct pl *pl, struct kern *k)
 		return;
 	}
 	if (pl->target == WW_TARGET_CUDA) {
-		l->form = !kn->plain && !is_by_threads(pl, sp, kn, pl_is_bare(k)) && fits_tensor_cores(pl, sp) ? TENSOR_CORES
-																									   : DIRECT;
-		l->library = (sp->conv.library_only ? LIBRARY_ONLY : 0) | (l->form == TENSOR_CORES ? OURS_TILED : 0) |
-			(l->form == TENSOR_CORES && !sp->conv.transposed && pl_is_beyond_l2(sp) ? OURS_BEYOND_L2 : 0) |
-			(by_library(pl, sp, kn, pl_is_bare(k)) ? BY_LIBRARY : 0);
-		if ((l->library & BY_LIBRARY) && pl_is_bare(k))
+		choose(pl, sp, kn, pl_is_bare(k), l);
+		if ((l->library & BY_LIBRARY) && l->form != HALVES && pl_is_bare(k))
 			return;
 	}
 	l->inner = pl_sizes(pl, sp->out, 2, 2 + sp->conv.nd);
@@ -1092,6 +1123,16 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 		tc && is_staged(pl, k) ? ", .staged = 1" : "", geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
 }
 
+static void print_halves(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	pl_cuda_kernel(pl, k, s, "256",
+		"const __half *library_y, long long library_rows, const unsigned *sw, const unsigned *sx",
+		"after_halves<ix_t, @_ROWS, @_COLS, @_VEC, @_RUNS>(library_y, library_rows, sw, sx");
+	k->launch = pl_named(pl, k, "\tww_recipe_conv_halves(p, \"@\", &(struct ww_conv){ %s }, %d);\n%s",
+		geometry(pl, k->anchor, "", pl_fmt(pl, ".choice = %d, ", pl_knobs(pl, k->id)->choice)), k->loop->width,
+		pl_plan_args(pl, k, "\t"));
+}
+
 static void print_last(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct val *out = k->anchor->out;
@@ -1116,7 +1157,9 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	}
 	pl_cuda_functor(pl, k, s, "", "int image, int chan, int pix",
 		pl_fmt(pl, "\t\tconst ix_t %s = image, %s = chan;\n\t\t(void)%s;\n\t\t(void)%s;\n", image, chan, image, chan));
-	if (k->loop->library & BY_LIBRARY)
+	if (k->loop->form == HALVES)
+		print_halves(pl, k, s);
+	else if (k->loop->library & BY_LIBRARY)
 		pl_cuda_after_library(pl, k, s, k->loop->form == TURNED ? "after_library_turned" : "after_library",
 			node(pl, k, "library_y"), out->dt, out->size[0], out->size[1], k->loop->inner);
 	else

@@ -53,6 +53,9 @@ static const double TURN_BYTES = 0.175e6, TURN_FP32 = 3.5e6, TURN_HALF = 2.4e6, 
 /* Of our template's results beyond L2, and of cuDNN's of transposed convolutions of an image's channels. */
 static const double TEMPLATE_BYTES = 0.57e6, L2_BYTES = 50e6, FEW_BYTES = 0.31e6;
 
+/* Of the time of a convolution in halves, whose parts were measured, but not together. */
+static const double UNMEASURED = 0.85;
+
 static double bytes_of(const struct ix *const *size, int rank, int dt)
 {
 	double n = (double)pl_itemsize(dt);
@@ -183,11 +186,12 @@ static double turned_us(const struct ix *const *size, int rank, int dt)
 	return LAUNCH_US + 2 * bytes_of(size, rank, dt) / fmin(rate, TURN_BYTES * shorter);
 }
 
-/* The engine's time where operands and result lie channels-last.  Each group has tiles of its own. */
-static double engine_us(const struct anchor *s)
+/* The engine's time where operands and result lie channels-last, in 16 bits or fp32.  Each group has tiles of its own.
+ */
+static double engine_us(const struct anchor *s, int half)
 {
 	int64_t groups = s->conv.groups, c = ix_num(s->in[0].size[1]) / groups, k = ix_num(s->out->size[1]) / groups;
-	int half = s->out->dt != WW_F32, few = groups == 1 && k <= 64, tile = groups > 1 || (half && !few) ? 32 : 64;
+	int few = groups == 1 && k <= 64, tile = groups > 1 || (half && !few) ? 32 : 64;
 	double taps, work = pl_conv_work(s, &taps), rate = half ? few ? HALF_FEW : HALF_WORK : few ? TF32_FEW : TF32_WORK;
 
 	if (c == 1 && k == 1)
@@ -230,7 +234,8 @@ static double library_us(const struct anchor *s)
 {
 	double few = is_few_transposed(s) ? bytes_of(s->out->size, s->out->rank, s->out->dt) / FEW_BYTES : 0;
 
-	return LAUNCH_US + fmax(few, fmax(engine_us(s), moved(s) / (is_product(s) ? PRODUCT_BYTES : OUR_BYTES)));
+	return LAUNCH_US +
+		fmax(few, fmax(engine_us(s, s->out->dt != WW_F32), moved(s) / (is_product(s) ? PRODUCT_BYTES : OUR_BYTES)));
 }
 
 /* Is a product for each image one of planes that 16 bytes do not divide? */
@@ -315,6 +320,17 @@ double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
 			ww_conv_tc_us(t.tiles * phases, ix_num(y[1]), ix_num(x[1]), taps, h * w % 2 != 0, pl->dev.sm_count));
 }
 
+double pl_conv_halves_us(const struct anchor *s)
+{
+	double x = bytes_of(s->in[0].size, 2 + s->conv.nd, WW_F32), w = bytes_of(s->in[1].size, 2 + s->conv.nd, WW_F32),
+		   y = bytes_of(s->out->size, s->out->rank, WW_F16);
+
+	return (5 * LAUNCH_US + PACK_US + 2.5 * (x + w) / OUR_BYTES +
+			   fmax(engine_us(s, 1), (x / 2 + y) / (is_product(s) ? PRODUCT_BYTES : OUR_BYTES)) + POINT_US +
+			   3 * y / OUR_BYTES) /
+		UNMEASURED;
+}
+
 double pl_conv_direct_us(const struct pl *pl, const struct anchor *s)
 {
 	const struct ix *const *y = s->out->size, *const *w = s->in[1].size;
@@ -342,11 +358,21 @@ double pl_conv_library_us(const struct anchor *s, int bare)
 	return unturned_us(s) + (bare ? 0 : POINT_US + 2 * bytes_of(y->size, y->rank, y->dt) / OUR_BYTES);
 }
 
+double pl_conv_turned_us(const struct anchor *s)
+{
+	double x = bytes_of(s->in[0].size, 2 + s->conv.nd, s->out->dt),
+		   y = bytes_of(s->out->size, s->out->rank, s->out->dt);
+
+	return library_us(s) + 2 * POINT_US + 2 * (x + y) / OUR_BYTES;
+}
+
 /* The time of a convolution without what is fused behind it. */
 static double convolution_us(const struct pl *pl, const struct kern *k)
 {
 	const struct anchor *s = k->anchor;
 
+	if (k->loop->library & IN_HALVES)
+		return pl_conv_halves_us(s);
 	if (!(k->loop->library & BY_LIBRARY))
 		return k->loop->library & OURS_TILED ? pl_conv_tc_us(pl, s) : pl_conv_direct_us(pl, s);
 	if (s->conv.last && s->conv.exact) /* not first: likely wrong */
@@ -370,7 +396,8 @@ static double rounds(const struct pl *pl, const struct kern *k)
 		: 1;
 }
 
-/* What is fused behind a convolution: a pass over the library's result; else what the end of our kernel reads. */
+/* What is fused behind a convolution: a pass over the library's result; else what the end of our kernel, or the pass
+ * that halves have in any case, reads. */
 static double end_us(struct pl *pl, struct kern *k)
 {
 	const struct val *y = k->anchor->out;
@@ -378,8 +405,9 @@ static double end_us(struct pl *pl, struct kern *k)
 
 	if (!k->loop->store)
 		return 0;
-	return k->loop->library & BY_LIBRARY ? POINT_US + (traffic(pl, k, NULL) + result) / OUR_BYTES
-										 : fmax(0, traffic(pl, k, NULL) - result) / OUR_BYTES;
+	return (k->loop->library & (BY_LIBRARY | IN_HALVES)) == BY_LIBRARY
+		? POINT_US + (traffic(pl, k, NULL) + result) / OUR_BYTES
+		: fmax(0, traffic(pl, k, NULL) - result) / OUR_BYTES;
 }
 
 static double kernel_us(struct pl *pl, struct kern *k)

@@ -99,9 +99,12 @@ void pl_schedule(struct pl *pl);
 /* order.c, after that: microseconds of the kernels, as far as the order of convolutions' dimensions changes them. */
 double pl_order_us(struct pl *pl);
 /* order.c: microseconds of a convolution in PyTorch's order, by our template for tensor cores with what packs its
- * operands, by our direct one, and by the library; bare: nothing is fused behind it. */
+ * operands, by our direct one, by the library in halves with all its passes, by the library channels-last with passes
+ * of ours that turn its image and its result, and by the library as it lies; bare: nothing is fused behind it. */
 double pl_conv_tc_us(const struct pl *pl, const struct anchor *s);
 double pl_conv_direct_us(const struct pl *pl, const struct anchor *s);
+double pl_conv_halves_us(const struct anchor *s);
+double pl_conv_turned_us(const struct anchor *s);
 double pl_conv_library_us(const struct anchor *s, int bare);
 /* order.c: is a convolution's result more than L2 holds? */
 int pl_is_beyond_l2(const struct anchor *s);

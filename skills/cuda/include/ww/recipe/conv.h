@@ -1,4 +1,4 @@
-/* recipe/conv.h - the plan half of <ww/conv.cuh>.  See skills/cuda/references/cookbook-cuda.md. */
+/* recipe/conv.h - the plan half of <ww/conv.cuh>.  See skills/cuda/references/cookbook-cuda-convolutions.md. */
 #ifndef WW_RECIPE_CONV_H
 #define WW_RECIPE_CONV_H
 
@@ -6,6 +6,7 @@
 #include <ww/recipe/common.h>
 #include <ww/recipe/conv_tile.h>
 #include <ww/recipe/gemm.h>
+#include <ww/recipe/library.h>
 
 /* A convolution of one to three dimensions, fp32 (conv_direct: or 16 bits), NCHW (NCDHW); missing dimensions are 1
  * (left 0).  Sizes and the stride, padding, dilation and output padding of height and width come as pairs, those of
@@ -106,6 +107,52 @@ static struct ww_conv_tile ww_conv_wide_tile(int bn, int tw, long long n, long l
 	return best;
 }
 
+/* The image and the filters packed as fp16 into xs and ws, for what enum conv_operands of conv.cuh says; the bits that
+ * their scales come from, of each image and output channel, go to ax and aw. */
+struct ww_conv_packed {
+	int x_buf, w_buf, xs, ws, ax, aw;
+	long long x_offset_bytes, w_offset_bytes, n, c, hw, k, taps;
+	int transposed, operands;
+};
+
+static void ww_conv_pack(struct ww_plan *p, struct ww_conv_packed *c)
+{
+	static const int channels[] = { 64, 32, 8 }, halves[] = { 64, 64, 8 }; /* of a block */
+	const long long all = c->c * c->hw, rows = all > 0x7fffffff ? c->c : 1;
+	const long long blocks = ww_cdiv(c->c, channels[c->operands]), pitch = blocks * halves[c->operands];
+
+	c->xs = ww_scratch(p, 2 * c->n * c->hw * pitch);
+	c->ws = ww_scratch(p, 2 * c->k * c->taps * pitch);
+	c->ax = ww_scratch(p, 4 * c->n);
+	c->aw = ww_scratch(p, 4 * c->k);
+	ww_memset(p, c->ax, 0, 4 * c->n, 0);
+	ww_launch(p, "ww::absmax_all<0>", ww_max(1, ww_min(all / 16384, 64)), c->n, 1, 256, 1, 1);
+	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
+	ww_arg_i64(p, all);
+	ww_arg_i64(p, 0);
+	ww_arg_i32(p, 1);
+	ww_arg_i64(p, all / rows); /* an image as few long rows */
+	ww_arg_i32(p, (int)rows);
+	ww_arg_i32(p, (int)(all / rows));
+	ww_arg_buf(p, c->ax, 0);
+	ww_launch(p, ww_fmt(p, "ww::conv_pack_x<%d>", c->operands), ww_cdiv(c->hw, 64), ww_cdiv(c->c, 64), c->n, 256, 1, 1);
+	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
+	ww_arg_i32(p, (int)c->c);
+	ww_arg_i32(p, (int)c->hw);
+	ww_arg_i32(p, (int)blocks);
+	ww_arg_buf(p, c->xs, 0);
+	ww_arg_buf(p, c->ax, 0);
+	ww_launch(p, ww_fmt(p, "ww::conv_pack_w<%d>", c->operands), c->k, 1, 1, 256, 1, 1);
+	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
+	ww_arg_i64(p, c->transposed ? c->taps : c->c * c->taps);
+	ww_arg_i64(p, c->transposed ? c->k * c->taps : c->taps);
+	ww_arg_i32(p, (int)c->c);
+	ww_arg_i32(p, (int)c->taps);
+	ww_arg_i32(p, (int)blocks);
+	ww_arg_buf(p, c->ws, 0);
+	ww_arg_buf(p, c->aw, 0);
+}
+
 /* Leading arguments: tensor maps ta, tb; const unsigned *sw, *sx. */
 static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 {
@@ -116,10 +163,20 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	int sh = ww_conv_or1(c->stride[0]), sw = ww_conv_or1(c->stride[1]), bh = c->transposed ? 1 : sh,
 		bw = c->transposed ? 1 : sw;
 	long long oh = ww_conv_oh(c), ow = ww_conv_ow(c), cp = ww_cdiv(c->c, exact ? 32 : 64) * 64, taps = c->r * c->s,
-			  hw = c->h * c->w, rows = c->c * hw > 0x7fffffff ? c->c : 1;
+			  hw = c->h * c->w;
 	long long plane_h = c->transposed ? ww_cdiv(oh, sh) : oh, plane_w = c->transposed ? ww_cdiv(ow, sw) : ow;
 	struct ww_conv_tile tile;
-	int xs, ws, ax, aw;
+	struct ww_conv_packed packed = { .x_buf = c->x_buf,
+		.w_buf = c->w_buf,
+		.x_offset_bytes = c->x_offset_bytes,
+		.w_offset_bytes = c->w_offset_bytes,
+		.n = c->n,
+		.c = c->c,
+		.hw = hw,
+		.k = c->k,
+		.taps = taps,
+		.transposed = c->transposed,
+		.operands = exact };
 
 	if (ww_conv_or1(c->groups) != 1 || c->d > 1 || c->t > 1 || bh > 8 || bw > 8 || oh < 1 || ow < 1 || c->n > 65535 ||
 		cp / 64 > 65535 || oh * ow > 0x7fffffff || (bn != 128 && bn != 256)) {
@@ -132,45 +189,16 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 		ww_fail(p, "conv_tc: no tile fits");
 		return;
 	}
-	xs = ww_scratch(p, 2 * c->n * hw * cp);
-	ws = ww_scratch(p, 2 * c->k * taps * cp);
-	ax = ww_scratch(p, 4 * c->n);
-	aw = ww_scratch(p, 4 * c->k);
-	ww_memset(p, ax, 0, 4 * c->n, 0);
-	ww_launch(p, "ww::absmax_all<0>", ww_max(1, ww_min(c->c * hw / 16384, 64)), c->n, 1, 256, 1, 1);
-	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
-	ww_arg_i64(p, c->c * hw);
-	ww_arg_i64(p, 0);
-	ww_arg_i32(p, 1);
-	ww_arg_i64(p, c->c * hw / rows); /* an image as few long rows */
-	ww_arg_i32(p, (int)rows);
-	ww_arg_i32(p, (int)(c->c * hw / rows));
-	ww_arg_buf(p, ax, 0);
-	ww_launch(p, ww_fmt(p, "ww::conv_pack_x<%d>", exact), ww_cdiv(hw, 64), ww_cdiv(c->c, 64), c->n, 256, 1, 1);
-	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
-	ww_arg_i32(p, (int)c->c);
-	ww_arg_i32(p, (int)hw);
-	ww_arg_i32(p, (int)(cp / 64));
-	ww_arg_buf(p, xs, 0);
-	ww_arg_buf(p, ax, 0);
-	ww_launch(p, ww_fmt(p, "ww::conv_pack_w<%d>", exact), c->k, 1, 1, 256, 1, 1);
-	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
-	ww_arg_i64(p, c->transposed ? taps : c->c * taps);
-	ww_arg_i64(p, c->transposed ? c->k * taps : taps);
-	ww_arg_i32(p, (int)c->c);
-	ww_arg_i32(p, (int)taps);
-	ww_arg_i32(p, (int)(cp / 64));
-	ww_arg_buf(p, ws, 0);
-	ww_arg_buf(p, aw, 0);
+	ww_conv_pack(p, &packed);
 	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, staged, 1, 1);
 	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(c->k, 128) * (c->transposed ? sh * sw : 1) / (pair ? 2 : 1),
 		bn, stages, 1, 1,
 		pair         ? 256 * bn * 2
 			: staged ? 8 * 8 * 128 * 4
 					 : 0);
-	ww_arg_kmajor(p, ws, 0, WW_F16, taps * cp, c->k, 1, 2 * taps * cp, 0, 128);
+	ww_arg_kmajor(p, packed.ws, 0, WW_F16, taps * cp, c->k, 1, 2 * taps * cp, 0, 128);
 	ww_arg_tmap(p,
-		&(struct ww_tmap){ .buf = xs,
+		&(struct ww_tmap){ .buf = packed.xs,
 			.dtype = WW_F16,
 			.rank = 4,
 			.size = { cp, c->w, c->h, c->n },
@@ -179,8 +207,47 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 			.elem_stride = { 1, bw, bh, 1 },
 			.swizzle = WW_SWIZZLE_128B,
 			.fill = WW_FILL_ZERO });
-	ww_arg_buf(p, aw, 0);
-	ww_arg_buf(p, ax, 0);
+	ww_arg_buf(p, packed.aw, 0);
+	ww_arg_buf(p, packed.ax, 0);
+}
+
+/* A convolution c (fp32, NCHW, one group, not transposed; y_buf is not read) by the library, in halves and
+ * channels-last (n, out, k), and the kernel that ends it.  Leading arguments: const __half *y, long long rows, const
+ * unsigned *sw, *sx. */
+static void ww_recipe_conv_halves(struct ww_plan *p, const char *kernel, const struct ww_conv *c, int vec)
+{
+	struct ww_conv_packed packed = { .x_buf = c->x_buf,
+		.w_buf = c->w_buf,
+		.x_offset_bytes = c->x_offset_bytes,
+		.w_offset_bytes = c->w_offset_bytes,
+		.n = c->n,
+		.c = c->c,
+		.hw = 1,
+		.k = c->k,
+		.taps = 1,
+		.operands = 2 };
+	struct ww_conv half = *c;
+	long long pixels = 1;
+
+	for (int i = 0; i < c->nd; i++)
+		packed.hw *= c->in[i], packed.taps *= c->kernel[i], pixels *= c->out[i];
+	if (c->transposed || c->groups != 1 || c->n > 65535 || packed.hw > 0x7fffffff || pixels > 0x7fffffff) {
+		ww_fail(p, "conv_halves: needs one group, no gradient, images up to 2^31 pixels, 65535 of them");
+		return;
+	}
+	ww_conv_pack(p, &packed);
+	half.dtype = WW_F16;
+	half.math = WW_MATH_FP16;
+	half.layout = WW_LAYOUT_NHWC;
+	half.c = ww_cdiv(c->c, 8) * 8;
+	half.x_buf = packed.xs;
+	half.w_buf = packed.ws;
+	half.x_offset_bytes = half.w_offset_bytes = 0;
+	half.y_buf = ww_scratch(p, 2 * c->n * pixels * c->k);
+	ww_recipe_conv_library(p, &half);
+	ww_recipe_after_library_turned(p, kernel, half.y_buf, c->n, c->k, pixels, vec);
+	ww_arg_buf(p, packed.aw, 0);
+	ww_arg_buf(p, packed.ax, 0);
 }
 
 #endif
