@@ -17,6 +17,7 @@ sys.dont_write_bytecode = True
 from tap import ROOT, finish, ok  # noqa: E402
 
 TASKS = os.path.join(ROOT, "tests/data/emulated.jsonl")
+DRAWS = {"plain", "redrawn", "scaled by 2^-6", "scaled by 2^6", "shifted by 3"}  # and uneven ones, of large inputs
 PYTHON = os.environ.get("WW_PYTHON") or os.path.join(ROOT, ".venv/bin/python")
 
 with tempfile.TemporaryDirectory() as folder:
@@ -28,6 +29,7 @@ with open(TASKS, encoding="utf-8") as f:
     names = [json.loads(line)["id"] for line in f]
 for name in names:
     mine = [line for line in lines if line["id"] == name]
-    ok(len(mine) == 3 and all(line["status"] == "right" and len(line["draws"]) == 5 for line in mine),
-       f"{name}: the first solution and two trials on five draws", json.dumps(mine)[:3000] or p.stderr[-2000:])
+    ok(len(mine) == 3 and all(line["status"] == "right" and line["draws"].keys() >= DRAWS for line in mine),
+       f"{name}: the first solution and two trials on the draws of rule strict",
+       json.dumps(mine)[:3000] or p.stderr[-2000:])
 finish()
