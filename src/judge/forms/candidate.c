@@ -55,8 +55,7 @@ enum {
 	WATCH_MS = 20,
 	SPIN_MS = 20,
 	STAND_US = 20,
-	STOP_NS = 20000,
-	STOP_THREADS = 4,
+	STOP_NS = 1000000, /* what stopping may cost a process: a virtual processor gets the news late */
 	STOP_LIMIT_S = 30,
 	END_LIMIT_MS = 2000,
 	MAX_PLACES = 1 << 14,
@@ -104,21 +103,17 @@ static int all_stand(pid_t pid)
 }
 
 /* SIGSTOP to a process is handed to one of its threads, and the others go on until that one has a processor, which on a
- * busy machine takes milliseconds: so each thread gets one.  Returns how many there are. */
-static int stop_each_thread(pid_t pid)
+ * busy machine takes milliseconds: so each thread gets one. */
+static void stop_each_thread(pid_t pid)
 {
 	char path[64];
-	int n = 0;
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	DIR *d = opendir(path);
 	for (struct dirent *e; d && (e = readdir(d));)
-		if (e->d_name[0] != '.') {
+		if (e->d_name[0] != '.')
 			syscall(SYS_tgkill, pid, atoi(e->d_name), SIGSTOP);
-			n++;
-		}
 	if (d)
 		closedir(d);
-	return n;
 }
 
 /* ---- Ends -------------------------------------------------------------------------------------------------------- */
@@ -275,14 +270,6 @@ static void look_for_others(struct ww_candidate *c, struct ww_run_result *res)
 	kill_it(c);
 }
 
-/* What the process may have computed since the stop was sent without it being counted: a few threads' cost of stopping.
- */
-static uint64_t stopping_ns(int threads)
-{
-	const int most = (int)sysconf(_SC_NPROCESSORS_ONLN) + STOP_THREADS;
-	return (uint64_t)STOP_NS * (uint64_t)(threads < most ? threads : most);
-}
-
 /* Returns when the signal was sent; *more_ns: what the process has computed since, beyond the cost of stopping.  A
  * thread within a system call, which copies memory for milliseconds, is not stopped before that ends. */
 static uint64_t stop(struct ww_candidate *c, uint64_t *more_ns, struct ww_run_result *res)
@@ -294,7 +281,7 @@ static uint64_t stop(struct ww_candidate *c, uint64_t *more_ns, struct ww_run_re
 	kill(-c->pid, SIGSTOP); /* its number is its own: it does not end while it stands, and leads its group */
 	uint64_t sent_ns = ww_now_ns(), used = ww_process_used_ns(c->pid),
 			 deadline = sent_ns + STOP_LIMIT_S * 1000000000ull;
-	int threads = stop_each_thread(c->pid);
+	stop_each_thread(c->pid);
 	look_for_others(c, res);
 	while (!c->gone && !all_stand(c->pid)) {
 		if (ww_now_ns() < deadline) {
@@ -308,7 +295,7 @@ static uint64_t stop(struct ww_candidate *c, uint64_t *more_ns, struct ww_run_re
 	if (c->gone)
 		return sent_ns;
 	c->stopped = 1;
-	*more_ns = ww_grown(used + stopping_ns(threads), ww_process_used_ns(c->pid));
+	*more_ns = ww_grown(used + STOP_NS, ww_process_used_ns(c->pid));
 	return sent_ns;
 }
 
