@@ -130,8 +130,8 @@ template <class T> static void heat(tensor<T> &x)
 static int beyond(double worst, double limit, const shape &s, const char *what, int below, int above)
 {
 	if (!(worst < limit))
-		fprintf(stderr, "%s: %d and %d wide, %d rows and %d keys, mask %d, from -%d to %d: off by %g\n", what,
-			s.width, s.width_v, s.t_q, s.t_k, s.mask, below, above, worst);
+		fprintf(stderr, "%s: %d and %d wide, %d rows and %d keys, mask %d, from -%d to %d: off by %g\n", what, s.width,
+			s.width_v, s.t_q, s.t_k, s.mask, below, above, worst);
 	return !(worst < limit);
 }
 
@@ -166,8 +166,8 @@ static int wrong(shape s, int pad, double limit, float size = 1.f, int hot = 0)
 	else
 		RUN(false, 1, 1);
 #undef RUN
-	return beyond(reference(s, e, q, k, v, scale, BELOW, ABOVE) / size, limit, s,
-		sizeof(T) == 4 ? "fp32" : "16 bits", BELOW, ABOVE);
+	return beyond(reference(s, e, q, k, v, scale, BELOW, ABOVE) / size, limit, s, sizeof(T) == 4 ? "fp32" : "16 bits",
+		BELOW, ABOVE);
 }
 
 /* The map of q, k or v that the recipe makes: boxes of `columns` by `rows`. */
@@ -193,21 +193,24 @@ static int wrong16(shape s, double limit, int hot = 0)
 	if (hot)
 		heat(q), heat(k);
 	draw_mask(s, e, mask);
-	const ww_tensor_map tq = map_of(q, s.b, s.t_q, s.width, 64, S::rows),
-						tk = map_of(k, s.b, s.t_k, s.width, 64, KEYS),
+	const ww_tensor_map tq = map_of(q, s.b, s.t_q, s.width, 64, S::rows), tk = map_of(k, s.b, s.t_k, s.width, 64, KEYS),
 						tv = map_of(v, s.b, s.t_k, s.width_v, S::part_v, KEYS);
 	const float scale2 = scale * 1.44269504088896340736f;
 	int n = 0;
 	for (int turns = 0; turns < 2; turns++) {
 		for (float &x : o)
 			x = 7.f;
-		host::launch(turns && blocks > 2 ? 2 : turns ? 1 : blocks, 1, 1, S::threads, 1, [&] {
-			if (turns)
-				ww::attention16<S, BELOW, ABOVE, MASKED, 8, M>(
-					tq, tk, tv, blocks, group, s.h, s.t_q, s.t_k, s.width_v, scale2, e);
-			else
-				ww::attention16<S, BELOW, ABOVE, MASKED, 2, M>(tq, tk, tv, group, s.h, s.t_q, s.t_k, s.width_v, scale2, e);
-		});
+		host::launch(turns && blocks > 2 ? 2
+				: turns                  ? 1
+										 : blocks,
+			1, 1, S::threads, 1, [&] {
+				if (turns)
+					ww::attention16<S, BELOW, ABOVE, MASKED, 8, M>(
+						tq, tk, tv, blocks, group, s.h, s.t_q, s.t_k, s.width_v, scale2, e);
+				else
+					ww::attention16<S, BELOW, ABOVE, MASKED, 2, M>(
+						tq, tk, tv, group, s.h, s.t_q, s.t_k, s.width_v, scale2, e);
+			});
 		n += beyond(reference(s, e, q, k, v, scale, BELOW, ABOVE), limit, s,
 			turns ? "attention16 in turns" : "attention16", BELOW, ABOVE);
 	}
@@ -255,7 +258,8 @@ template <class T> static int wrong_of(double limit)
 		{ 1, 2, 1, 35, 203, 64, 64, NO_MASK }, 0, limit);
 	n += wrong<T, 32, 128, 2, TWO, 16, 2, true, true, true, true, W, W, W, 4>(
 		{ 1, 2, 2, 90, 90, 32, 120, NO_MASK }, 0, limit);
-	n += wrong<T, 48, 16, 2, 1, 32, 2, false, true, false, true, W, 1, 1, 2>({ 1, 2, 1, 40, 77, 40, 9, WHOLE }, 0, limit);
+	n += wrong<T, 48, 16, 2, 1, 32, 2, false, true, false, true, W, 1, 1, 2>(
+		{ 1, 2, 1, 40, 77, 40, 9, WHOLE }, 0, limit);
 	n += wrong<T, 16, 16, 1, 1, 32, 1, false, false, true, true, 1, W, W, 4>(
 		{ 2, 1, 1, 20, 50, 16, 16, OF_ONE_ROW }, 0, limit);
 	/* bands; the last rows of the third see no key */

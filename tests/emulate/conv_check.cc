@@ -16,11 +16,40 @@ static float draw()
 /* R x R elements, the image padded to keep its size; tiles of TW x TH pixels of as many images as fill BN. */
 template <int N, int C, int K, int H, int W, int R, int STRIDE, int BN, int TW, int TH, int STAGED> struct shape {
 	enum {
-		n = N, c = C, k = K, groups = 1, transposed = 0, d = 1, h = H, w = W, t = 1, r = R, s = R,
-		od = 1, oh = (H - 1) / STRIDE + 1, ow = (W - 1) / STRIDE + 1, sd = 1, sh = STRIDE, sw = STRIDE,
-		pd = 0, ph = R / 2, pw = R / 2, dd = 1, dh = 1, dw = 1,
-		cb = (C + 63) / 64, bn = BN, tw = TW, th = TH, tn = BN / TW / TH, stages = 2,
-		pair = 0, exact = 0, staged = STAGED, kt = 1, pt = 1
+		n = N,
+		c = C,
+		k = K,
+		groups = 1,
+		transposed = 0,
+		d = 1,
+		h = H,
+		w = W,
+		t = 1,
+		r = R,
+		s = R,
+		od = 1,
+		oh = (H - 1) / STRIDE + 1,
+		ow = (W - 1) / STRIDE + 1,
+		sd = 1,
+		sh = STRIDE,
+		sw = STRIDE,
+		pd = 0,
+		ph = R / 2,
+		pw = R / 2,
+		dd = 1,
+		dh = 1,
+		dw = 1,
+		cb = (C + 63) / 64,
+		bn = BN,
+		tw = TW,
+		th = TH,
+		tn = BN / TW / TH,
+		stages = 2,
+		pair = 0,
+		exact = 0,
+		staged = STAGED,
+		kt = 1,
+		pt = 1
 	};
 };
 
@@ -56,7 +85,10 @@ struct out_ahead : out {
 	}
 };
 
-static float rounded(float v, unsigned top) { return __half2float(__float2half_rn(v * ww::scale_of(top))) * ww::unscale(top); }
+static float rounded(float v, unsigned top)
+{
+	return __half2float(__float2half_rn(v * ww::scale_of(top))) * ww::unscale(top);
+}
 
 template <class S, class E> static int wrong()
 {
@@ -74,8 +106,8 @@ template <class S, class E> static int wrong()
 		v = draw();
 	for (float &v : bias)
 		v = draw();
-	host::launch(1, S::n, 1, 256, 1,
-		[&] { ww::absmax_all<0>(x.data(), S::c * hw, 0, 1, S::c * hw, 1, S::c * hw, ax.data()); });
+	host::launch(
+		1, S::n, 1, 256, 1, [&] { ww::absmax_all<0>(x.data(), S::c * hw, 0, 1, S::c * hw, 1, S::c * hw, ax.data()); });
 	host::launch((hw + 63) / 64, (S::c + 63) / 64, S::n, 256, 1,
 		[&] { ww::conv_pack_x<0>(x.data(), S::c, hw, S::cb, xs.data(), ax.data()); });
 	host::launch(S::k, 1, 1, 256, 1,
@@ -83,7 +115,8 @@ template <class S, class E> static int wrong()
 	const ww_tensor_map ta = { (char *)ws.data(), 0, 2, 3, 3, 0, { taps * cp, S::k, 1 },
 		{ 2, 2 * taps * cp, 2 * taps * cp * S::k }, { 64, 128, 1 }, { 1, 1, 1 } };
 	const ww_tensor_map tb = { (char *)xs.data(), 0, 2, 4, 3, 0, { cp, S::w, S::h, S::n },
-		{ 2, 2 * cp, 2 * cp * S::w, 2 * cp * hw }, { 64, S::tw * S::sw, S::th * S::sh, S::tn }, { 1, S::sw, S::sh, 1 } };
+		{ 2, 2 * cp, 2 * cp * S::w, 2 * cp * hw }, { 64, S::tw * S::sw, S::th * S::sh, S::tn },
+		{ 1, S::sw, S::sh, 1 } };
 	E e;
 	(out &)e = { y.data(), bias.data(), stored.data(), S::k, pixels };
 	host::launch(plane_tiles * ((S::n + S::tn - 1) / S::tn) * ((S::k + 127) / 128) > 1 ? 2 : 1, 1, 1, 384, 1,
@@ -95,7 +128,8 @@ template <class S, class E> static int wrong()
 				double sum = bias[k];
 				for (int c = 0; c < S::c; c++)
 					for (int tap = 0; tap < taps; tap++) {
-						const int h = p / S::ow * S::sh + tap / S::s - S::ph, q = p % S::ow * S::sw + tap % S::s - S::pw;
+						const int h = p / S::ow * S::sh + tap / S::s - S::ph,
+								  q = p % S::ow * S::sw + tap % S::s - S::pw;
 						if (h >= 0 && h < S::h && q >= 0 && q < S::w)
 							sum += (double)rounded(x[((n * S::c + c) * S::h + h) * S::w + q], ax[n]) *
 								rounded(w[(k * S::c + c) * taps + tap], aw[k]);
@@ -103,8 +137,8 @@ template <class S, class E> static int wrong()
 				bad += stored[at] != 1 || !(fabs(sum - y[at]) < 1e-4);
 			}
 	if (bad)
-		fprintf(stderr, "%d x %d x %d x %d to %d, %d x %d, stride %d, tiles of %d by %d of %d, staged %d: %d wrong\n", S::n, S::c,
-			S::h, S::w, S::k, S::r, S::s, S::sh, S::tw, S::th, S::bn, S::staged, bad);
+		fprintf(stderr, "%d x %d x %d x %d to %d, %d x %d, stride %d, tiles of %d by %d of %d, staged %d: %d wrong\n",
+			S::n, S::c, S::h, S::w, S::k, S::r, S::s, S::sh, S::tw, S::th, S::bn, S::staged, bad);
 	return bad > 0;
 }
 
@@ -112,8 +146,11 @@ int main()
 {
 	printf("%d\n",
 		/* rows of 4, 2 and 1 elements a lane; whole rows of the image, parts of them, several images */
-		wrong<shape<1, 8, 20, 6, 28, 1, 1, 256, 32, 8, 1>, out_ahead>() + wrong<shape<3, 8, 72, 5, 14, 1, 1, 256, 16, 8, 1>, out>() +
-			wrong<shape<2, 8, 12, 3, 21, 3, 1, 128, 8, 4, 1>, out>() + wrong<shape<1, 8, 9, 2, 130, 1, 1, 256, 128, 2, 1>, out_ahead>() +
-			wrong<shape<2, 70, 130, 9, 12, 1, 2, 128, 16, 8, 1>, out>() + wrong<shape<2, 8, 20, 5, 14, 1, 1, 256, 16, 8, 0>, out>());
+		wrong<shape<1, 8, 20, 6, 28, 1, 1, 256, 32, 8, 1>, out_ahead>() +
+			wrong<shape<3, 8, 72, 5, 14, 1, 1, 256, 16, 8, 1>, out>() +
+			wrong<shape<2, 8, 12, 3, 21, 3, 1, 128, 8, 4, 1>, out>() +
+			wrong<shape<1, 8, 9, 2, 130, 1, 1, 256, 128, 2, 1>, out_ahead>() +
+			wrong<shape<2, 70, 130, 9, 12, 1, 2, 128, 16, 8, 1>, out>() +
+			wrong<shape<2, 8, 20, 5, 14, 1, 1, 256, 16, 8, 0>, out>());
 	return 0;
 }

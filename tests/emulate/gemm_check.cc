@@ -108,7 +108,8 @@ template <int BN, bool SCALED, bool WIDE = false> static int wrong_end(int m, in
 				__shared__ float box[4 * 16 * ww::odd_end_row];
 				float acc[BN / 2];
 				for (int i = 0; i < BN / 2; i++) /* element (r, c) is 1000 r + c */
-					acc[i] = (float)(1000 * (row + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + i / 2 % 2 * 8) +
+					acc[i] = (float)(1000 *
+							(row + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + i / 2 % 2 * 8) +
 						col + i / 4 * 8 + (int)threadIdx.x % 4 * 2 + i % 2);
 				if (WIDE)
 					ww::tile_end_wide<BN>(e, 1, row, col, m, n, acc);
@@ -165,7 +166,8 @@ template <class T, int BN, int STAGES, int CLUSTER, int PAIRS> static int wrong_
 			ww::gemm3<BN, STAGES, 4, CLUSTER, 2, PAIRS>(ta, tb, sa.top.data(), sb.top.data(), m, n, k / 32, 1, e);
 		});
 	} else {
-		const ww_tensor_map ta = rows_along_k(a.data(), k, m, 1, 128), tb = rows_along_k(b.data(), k, n, 1, BN / CLUSTER);
+		const ww_tensor_map ta = rows_along_k(a.data(), k, m, 1, 128),
+							tb = rows_along_k(b.data(), k, n, 1, BN / CLUSTER);
 		host::launch(blocks, 1, 1, threads, CLUSTER,
 			[&] { ww::gemm16<T, BN, STAGES, CLUSTER, 2, 2, PAIRS>(ta, tb, m, n, (k + 63) / 64, 1, e); });
 	}
@@ -178,8 +180,8 @@ template <class T, int BN, int STAGES, int CLUSTER, int PAIRS> static int wrong_
 			worst = off >= 0 ? fmax(worst, off) : INFINITY;
 		}
 	if (!(worst < 2e-7 * k))
-		fprintf(stderr, "%d pairs, tiles of %d, %d stages, clusters of %d, %d x %d x %d: off by %g\n", PAIRS, BN, STAGES,
-			CLUSTER, m, n, k, worst);
+		fprintf(stderr, "%d pairs, tiles of %d, %d stages, clusters of %d, %d x %d x %d: off by %g\n", PAIRS, BN,
+			STAGES, CLUSTER, m, n, k, worst);
 	return !(worst < 2e-7 * k);
 }
 
@@ -188,8 +190,8 @@ int main(void)
 	int n = wrong_of<float>() + wrong_of<__half>() + wrong_of<__nv_bfloat16>();
 
 	n += wrong_end<128, true>(64, 128) + wrong_end<128, true>(75, 150) + wrong_end<192, true>(130, 373);
-	n += wrong_end<256, false>(64, 300) + wrong_end<64, false>(9, 63) +
-		wrong_end<256, false>(131, 511) + wrong_end<64, true>(40, 97) + wrong_end<192, false>(70, 200);
+	n += wrong_end<256, false>(64, 300) + wrong_end<64, false>(9, 63) + wrong_end<256, false>(131, 511) +
+		wrong_end<64, true>(40, 97) + wrong_end<192, false>(70, 200);
 	n += wrong_end<256, false, true>(131, 504) + wrong_end<64, false, true>(9, 64) +
 		wrong_end<128, false, true>(70, 200) + wrong_end<192, false, true>(64, 384);
 	/* more and fewer stages than a tile has steps; an odd number of tiles for a block */

@@ -24,8 +24,8 @@ static int wrong(float x)
 		is_off(pl_gelu16f(x), gelu) + is_off(pl_expm1_16f(x), expm1(x)) + is_off(pl_log1p_16f(x), log1p(x));
 
 	if (n)
-		fprintf(stderr, "at %g: %g, %g, %g, %g, %g\n", x, pl_exp16f(x), pl_sigmoid16f(x), pl_gelu16f(x), pl_expm1_16f(x),
-			pl_log1p_16f(x));
+		fprintf(stderr, "at %g: %g, %g, %g, %g, %g\n", x, pl_exp16f(x), pl_sigmoid16f(x), pl_gelu16f(x),
+			pl_expm1_16f(x), pl_log1p_16f(x));
 	return n;
 }
 

@@ -30,15 +30,10 @@ static double get(const char *p, int dtype, long long i)
 {
 	_Float16 h;
 	switch (dtype) {
-	case F32:
-		return ((const float *)p)[i];
-	case F64:
-		return ((const double *)p)[i];
-	case F16:
-		memcpy(&h, p + 2 * i, sizeof(h));
-		return h;
-	case BF16:
-		return of_bits((unsigned)((const unsigned short *)p)[i] << 16);
+	case F32: return ((const float *)p)[i];
+	case F64: return ((const double *)p)[i];
+	case F16: memcpy(&h, p + 2 * i, sizeof(h)); return h;
+	case BF16: return of_bits((unsigned)((const unsigned short *)p)[i] << 16);
 	}
 	fprintf(stderr, "a library node of type %d\n", dtype);
 	exit(1);
@@ -146,8 +141,9 @@ void run(convolution v)
 										inside &= (i[d] = met(v, d, o[d], t[d])) >= 0;
 									for (long long c = 0; inside && c < cg; c++) {
 										const long long ci = k / kg * cg + c;
-										const long long at = v.transposed ? place((int)v.layout, kg, taps, ci, k % kg, t)
-																		  : place((int)v.layout, cg, taps, k, c, t);
+										const long long at = v.transposed
+											? place((int)v.layout, kg, taps, ci, k % kg, t)
+											: place((int)v.layout, cg, taps, k, c, t);
 										sum += operand(v.x, v.dtype, place((int)v.layout, v.c, in, n, ci, i)) *
 											operand(v.w, v.dtype, at);
 									}

@@ -10,7 +10,9 @@ static int off;
 static void one(const char *name, float x, float got, double want)
 {
 	const float near = (float)want;
-	const bool same = std::isfinite(near) ? fabs(got - want) <= 1e-6 * fabs(want) + 1e-44 : near != near ? got != got : got == near;
+	const bool same = std::isfinite(near) ? fabs(got - want) <= 1e-6 * fabs(want) + 1e-44
+		: near != near                    ? got != got
+										  : got == near;
 
 	off += !same;
 	if (!same && off < 20)

@@ -49,7 +49,7 @@ struct data {
 				double sum = OP == ww::OP_SUM ? 0 : -INFINITY;
 				for (long long l = 0; l < len; l++) {
 					const long long at = (o * len + (BACK ? len - 1 - l : l)) * inner + i;
-					sum = OP == ww::OP_SUM ? sum + (double)x[at]
+					sum = OP == ww::OP_SUM       ? sum + (double)x[at]
 						: OP == ww::OP_MAX || !l ? fmax(sum, (double)x[at])
 												 : fmax(sum, (double)x[at]) + log1p(exp(-fabs(sum - (double)x[at])));
 					worst = y[at] == y[at] ? fmax(worst, fabs(sum - (double)y[at])) : INFINITY;
@@ -76,7 +76,8 @@ static int rows(long long outer, long long len)
 	data d(outer * len);
 	const both f = d.f(len, 1);
 
-	host::launch(TPR > 32 ? outer : (outer + 128 / TPR - 1) / (128 / TPR), 1, 1, TPR > 32 ? TPR : 128, 1, [&] { ww::scan_rows<OP, TPR, VEC, CHUNKS, BACK>(outer, len, f); });
+	host::launch(TPR > 32 ? outer : (outer + 128 / TPR - 1) / (128 / TPR), 1, 1, TPR > 32 ? TPR : 128, 1,
+		[&] { ww::scan_rows<OP, TPR, VEC, CHUNKS, BACK>(outer, len, f); });
 	return d.wrong<OP, BACK>(outer, len, 1);
 }
 
@@ -106,8 +107,10 @@ int main()
 {
 	int n = 0;
 
-	n += mid<ww::OP_SUM, 1, 128, 1>(3, 1, 5) + mid<ww::OP_SUM, 1, 128, 1>(2, 37, 70) + mid<ww::OP_MAX, 2, 64, 1>(5, 16, 34);
-	n += mid<ww::OP_SUM, 1, 64, 2>(3, 17, 50) + mid<ww::OP_SUM, 1, 32, 4>(7, 32, 19) + mid<ww::OP_SUM, 4, 32, 8>(2, 203, 36);
+	n += mid<ww::OP_SUM, 1, 128, 1>(3, 1, 5) + mid<ww::OP_SUM, 1, 128, 1>(2, 37, 70) +
+		mid<ww::OP_MAX, 2, 64, 1>(5, 16, 34);
+	n += mid<ww::OP_SUM, 1, 64, 2>(3, 17, 50) + mid<ww::OP_SUM, 1, 32, 4>(7, 32, 19) +
+		mid<ww::OP_SUM, 4, 32, 8>(2, 203, 36);
 	n += mid<ww::OP_MAX, 1, 32, 8>(3, 65, 41) + mid<ww::OP_SUM, 1, 32, 4>(1, 131, 1);
 	n += rows<32, 1, 1>(3, 77) + rows<32, 4, 4>(6, 516) + rows<64, 1, 2>(2, 601) + rows<256, 4, 1>(1, 1032);
 	n += rows<4, 4, 1>(70, 16) + rows<8, 1, 4>(21, 27) + rows<16, 2, 2>(9, 130) + rows<4, 1, 1>(33, 3);

@@ -96,7 +96,8 @@ int main()
 {
 	int n = down<ww::OP_SUM, 64>(3, 7, 29, 41) + down<ww::SCATTER_SET, 32>(2, 11, 5, 33);
 
-	n += down<ww::OP_PROD, 128>(1, 30, 17, 129) + down<ww::OP_MAX, 64>(5, 3, 8, 13) + down<ww::OP_MIN, 32>(70, 9, 40, 1);
+	n += down<ww::OP_PROD, 128>(1, 30, 17, 129) + down<ww::OP_MAX, 64>(5, 3, 8, 13) +
+		down<ww::OP_MIN, 32>(70, 9, 40, 1);
 	n += along<128, 32>(9, 13, 101) + along<64, 64>(3, 1001, 2003) + along<256, 256>(2, 50, 4099);
 	n += along<128, 32>(4, 300, 1);
 	printf("%d\n", n);

@@ -65,8 +65,8 @@ static int wrong(long long outer, int len, long long inner, int first, int count
 		}
 	}
 	if (bad)
-		fprintf(stderr, "type %d, %d x %d threads, %lld x %d x %lld, %d from %d: %d wrong\n", TYPE, EACH, TPR,
-			outer, len, inner, count, first, bad);
+		fprintf(stderr, "type %d, %d x %d threads, %lld x %d x %lld, %d from %d: %d wrong\n", TYPE, EACH, TPR, outer,
+			len, inner, count, first, bad);
 	return bad > 0;
 }
 

@@ -65,8 +65,8 @@
 namespace ww
 {
 
-/* What operands are packed for: conv_tc; conv_tc, exact, by pairs; the library's convolution of halves.  Channels of it
- * that a block of `cb` is. */
+/* What operands are packed for: conv_tc; conv_tc, exact, by pairs; the library's convolution of halves.  conv_block():
+ * so many halves of a pixel, or of a filter's tap, are one of its `cb` blocks. */
 enum conv_operands { CONV_TF32, CONV_EXACT, CONV_HALVES };
 __host__ __device__ constexpr int conv_block(int operands) { return operands == CONV_HALVES ? 8 : 64; }
 /* CONV_HALVES: how far below 2^15 the largest element of an image and a filter's sum of magnitudes are scaled. */
