@@ -169,14 +169,14 @@ struct attention_mma_shape {
 	typedef attention_tile_of<T, KEYS, WIDTH, KR, KV, of_team> K;
 	typedef attention_tile_of<T, KEYS, WIDTH_V, VR, VV, of_team> V;
 	/* 16 bits: Q, then each team's stages of K and V.  32 bits: pairs of Q, then each team's pairs of K and V, which
-	 * first hold the floats of Q; then each team's floats of K and V.  At the end: the state of all teams but one. */
+	 * first hold the floats of Q; then each team's floats of K and V.  A team's state is where its K and V were. */
 	enum : int { q_elements = (int)Q::elements * parts, kv_elements = ((int)K::elements + (int)V::elements) * parts };
-	enum : int { team_elements = kv_elements * (words ? 1 : STAGES), team_raw = (int)K::raw + (int)V::raw };
+	enum : int { state_elements = TEAMS == 1 ? 0 : 2 * of_team * MT * (6 + WIDTH_V / 2) }; /* floats */
+	enum : int { stages_elements = kv_elements * (words ? 1 : STAGES), team_raw = (int)K::raw + (int)V::raw };
+	enum : int { team_elements = (int)stages_elements > (int)state_elements ? stages_elements : state_elements };
 	enum : int { kv_bytes = 2 * TEAMS * team_elements, q_raw = words ? 4 * (int)Q::raw : 0 };
 	enum : int { tile_bytes = kv_bytes > q_raw ? kv_bytes : q_raw, raw_bytes = words ? 4 * TEAMS * team_raw : 0 };
-	enum : int { state = MT * (6 + WIDTH_V / 2), state_bytes = 4 * (TEAMS - 1) * of_team * state };
-	enum : int { tiles_bytes = 2 * q_elements + tile_bytes + raw_bytes };
-	enum : int { bytes = tiles_bytes > state_bytes ? tiles_bytes : state_bytes };
+	enum : int { bytes = 2 * q_elements + tile_bytes + raw_bytes };
 	/* Fragments of Q stay in registers if that does not reduce the number of blocks on an SM. */
 	enum : int { held = WIDTH * MT <= (words ? 32 : 128), steps = WIDTH / 16, steps_v = KEYS / 16 };
 	/* Scores of a tile in chunks of n * 8 columns, results in chunks of n_v * 8: the accumulators in use at once. */
@@ -632,17 +632,16 @@ __device__ __forceinline__ void attention_mma(attention_operand<T> q, attention_
 		rows.values(s, fix, tile_v, unscale_v);
 	}
 	if constexpr (!one) {
-		float *left = dynamic_shared() + me;
-
-		__syncthreads();
+		attention_meet<S::of_team, false>(); /* the team's other warps may still read its tile */
+		__syncthreads(); /* for racecheck: some teams wait here while others still meet at barriers of their own */
 		if (team)
-			rows.leave(left + (team - 1) * S::state * S::of_team);
+			rows.leave((float *)tile_kv + me);
 		__syncthreads();
 		if (team)
 			return;
 #pragma unroll 1
 		for (int i = 1; i < S::teams; i++)
-			rows.add(left + (i - 1) * S::state * S::of_team);
+			rows.add((float *)(all_kv + i * S::team_elements) + me);
 	}
 	rows.template end<N>(e, b, h, row, t_q, width_v);
 }

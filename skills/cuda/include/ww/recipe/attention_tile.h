@@ -42,12 +42,12 @@ static long long ww_attention_mma_bytes(
 	const long long q = 2 * ww_attention_padded(rows, w, q_row);
 	const long long kv = 2 * (ww_attention_padded(t->keys, w, k_row) + ww_attention_padded(t->keys, v, v_row));
 
-	const long long state = 4 * (t->teams - 1) * 2 * rows * (6 + v / 2), pairs = t->teams * 2 * kv;
-	const long long all = s->bytes == 2
-		? q + t->teams * t->stages * kv
-		: 2 * q + (pairs > 4 * rows * w ? pairs : 4 * rows * w) + t->teams * 4 * t->keys * (w + v);
+	const long long tiles = (s->bytes == 2 ? t->stages : 2) * kv, state = t->teams > 1 ? 8 * rows * (6 + v / 2) : 0;
+	const long long teams = t->teams * (tiles > state ? tiles : state);
 
-	return all > state ? all : state;
+	if (s->bytes == 2)
+		return q + teams;
+	return 2 * q + (teams > 4 * rows * w ? teams : 4 * rows * w) + t->teams * 4 * t->keys * (w + v);
 }
 
 /* Blocks of 4 warps that fit into the registers of an SM (nvcc 13.0 for sm_90, no spills). */
