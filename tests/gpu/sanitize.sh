@@ -36,7 +36,11 @@ one() {
 	{
 		[ $bad = 0 ] && echo "ok      $name:$said  ($*)" || echo "not ok  $name:$said  ($*)"
 		for t in memcheck racecheck initcheck synccheck; do
-			case "$said" in *"$t:"*) sed "s/^/    $t: /" "$program.$t" | head -n 24 | cut -c 1-240 ;; esac
+			case "$said" in *"$t:"*)
+				grep -v '^=* *$' "$program.$t" | sed -E -f tests/gpu/short.sed -e "s/^/    $t: /" |
+					head -n 24 | cut -c 1-300
+				;;
+			esac
 		done
 	} > "$program.said"
 	cat "$program.said"

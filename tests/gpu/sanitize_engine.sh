@@ -31,7 +31,8 @@ one() {
 	{
 		if [ $code = 0 ]; then echo "ok      $1 $3 ($2)"; else
 			echo "not ok  $1 $3 ($2), exit $code"
-			grep '^=\|FAIL\|ERROR' "$log.out" | head -n 24 | cut -c 1-240 | sed 's/^/    /'
+			grep '^=.*[^= ]\|FAIL\|ERROR' "$log.out" | sed -E -f tests/gpu/short.sed -e 's/^/    /' |
+				head -n 24 | cut -c 1-300
 		fi
 	} > "$log.said"
 	cat "$log.said"
