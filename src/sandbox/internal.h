@@ -12,6 +12,12 @@
 /* In a child that has a new user namespace: become its root. */
 int ww_sandbox_map_ids(unsigned uid, unsigned gid);
 
+/* A device of zeros.  Mapped and shared, /dev/zero is anonymous memory, of which pages that are given back stay and
+ * count in no process's resident size.  So a private root shows /dev/full in its place, which reads as zeros, too, and
+ * cannot be mapped (what is written there fails); Landlock, which cannot show another, hides it. */
+#define WW_SANDBOX_ZEROS      "/dev/zero"
+#define WW_SANDBOX_ZEROS_FROM "/dev/full"
+
 /* Version of the kernel's Landlock, 0 where it has none. */
 int ww_landlock_abi(void);
 enum ww_rc ww_landlock_enter(const struct ww_sandbox_opts *o, struct ww_err *err) WW_MUST_CHECK;

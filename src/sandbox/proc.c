@@ -27,6 +27,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -480,8 +481,18 @@ static uint64_t field_kib(const char *status, const char *name)
 	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
 }
 
-/* Shared anonymous memory that pid has mapped, whole: pages that were given back with MADV_DONTNEED stay, and no count
- * of the kernel's shows them. */
+/* The pages of the memory behind a mapping, whether they are mapped or not; where the kernel shows that to root alone
+ * and we are not, the mapping's length. */
+static uint64_t behind_mapping(pid_t pid, unsigned long long from, unsigned long long to)
+{
+	char path[96];
+	struct stat st;
+	snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)pid, from, to);
+	return stat(path, &st) == 0 ? (uint64_t)st.st_blocks * 512 : to - from;
+}
+
+/* Shared anonymous memory that pid has mapped: pages that were given back with MADV_DONTNEED, or unmapped beside others
+ * of the same memory, stay, and no count of the kernel's shows them. */
 static uint64_t shared_anonymous_bytes(pid_t pid)
 {
 	char path[64], line[PATH_MAX + 128];
@@ -494,7 +505,8 @@ static uint64_t shared_anonymous_bytes(pid_t pid)
 		if (!strstr(line, " /dev/zero (deleted)") ||
 			sscanf(line, "%llx-%llx %*3c%c %*s %*s %llu", &from, &to, &shared, &inode) != 4 || shared != 's')
 			continue;
-		sum += inode == last ? 0 : to - from; /* the next lines may be the same memory, mapped again */
+		sum += inode == last ? 0
+							 : behind_mapping(pid, from, to); /* the next lines may be the same memory, mapped again */
 		last = inode;
 	}
 	if (f)
