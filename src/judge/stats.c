@@ -165,6 +165,8 @@ struct ww_ratio ww_stats_ratio(
 	return percentiles(estimates, ww_stats_median(base, n_base) * scale / ww_stats_median(x, n), sure);
 }
 
+static const double LEAST_LEFT = 0.01;
+
 static struct ww_ratio both(struct ww_ratio a, struct ww_ratio b)
 {
 	return (struct ww_ratio){ fmin(a.lo, b.lo), a.mid, fmax(a.hi, b.hi) };
@@ -178,6 +180,25 @@ struct ww_ratio ww_stats_ratio_disturbed(const double *base, const double *x, in
 				 : both(r,
 					   both(ww_stats_ratio_paired(base, x, half, WW_STATS_999),
 						   ww_stats_ratio_paired(base + half, x + half, n - half, WW_STATS_999)));
+}
+
+/* Threads that wait at the same time are counted each: what is left may be nothing, and a ratio needs a time. */
+static void without_waiting(const double *us, const double *waited, int n, double *out)
+{
+	for (int i = 0; i < n; i++)
+		out[i] = fmax(us[i] - waited[i], LEAST_LEFT * us[i]);
+}
+
+struct ww_ratio ww_stats_ratio_crowded(
+	const double *base, const double *base_waited, const double *x, const double *x_waited, int n)
+{
+	double alone[WW_STATS_MAX_SAMPLES];
+	struct ww_ratio r = ww_stats_ratio_disturbed(base, x, n);
+	without_waiting(base, base_waited, n, alone);
+	r.lo = fmin(r.lo, ww_stats_ratio_disturbed(alone, x, n).lo);
+	without_waiting(x, x_waited, n, alone);
+	r.hi = fmax(r.hi, ww_stats_ratio_disturbed(base, alone, n).hi);
+	return r;
 }
 
 void ww_stats_hold(double *us, const double *witness, int n, double slack, double share)

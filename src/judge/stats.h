@@ -28,6 +28,11 @@ struct ww_ratio ww_stats_ratio(
 	const double *base, int n_base, double scale, const double *x, int n, enum ww_stats_sure sure);
 /* The same for a disturbed measurement: from the smallest to the largest resample of the whole and of each half. */
 struct ww_ratio ww_stats_ratio_disturbed(const double *base, const double *x, int n);
+/* The same where others had the processors in nearly all calls.  *_waited: how long its threads waited for one (us).
+ * Its interval also holds the ratios in which the side that is to be the slower has not waited: threads that wait for
+ * each other lose more by others than a single one does, so waiting proves nothing. */
+struct ww_ratio ww_stats_ratio_crowded(
+	const double *base, const double *base_waited, const double *x, const double *x_waited, int n);
 /* us[i] is by a clock that a kernel can forge, witness[i] by a less exact clock that it cannot, both of the same call.
  * If the median of witness - us - share * us exceeds slack (witnesses that are not finite are left out), each us[i]
  * becomes the larger of the two. */

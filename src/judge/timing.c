@@ -38,9 +38,10 @@
  * A measurement that was disturbed (load.c, and what its own samples show) is made again, up to MAX_ATTEMPTS times and
  * while the time lasts; the first undisturbed one counts, else the one with the narrowest intervals, and the verdict
  * says so.  The intervals of its ratios then hold all resamples of the whole and of each half
- * (ww_stats_ratio_disturbed()).  So a kernel that is clearly faster keeps its reward where times vary, noise earns
- * none, and where others used the processors most of the time no win is shown.  Rejected: reward 1 for every disturbed
- * measurement (on a GPU whose host is busy no kernel could earn more).
+ * (ww_stats_ratio_disturbed()), and where others had the processors in nearly all calls (cpu) also what the slower side
+ * did without waiting (ww_stats_ratio_crowded()).  So a kernel that is clearly faster keeps its reward where times
+ * vary, noise earns none, and where others used the processors most of the time no win is shown.  Rejected: reward 1
+ * for every disturbed measurement (on a GPU whose host is busy no kernel could earn more).
  *
  * What the times mean.  cuda, device_us: between two events around the launch of the plan as a CUDA graph, unless a
  * second clock that no kernel can forge says more in the middle of all calls (run/clocks.h): then what that one says.
@@ -113,9 +114,11 @@ struct series {
 	int decided;                            /* the reward is certain: bounds */
 	struct ww_sequence log_ratio;           /* to decide: of pivot and candidate, up to now */
 	double us[SIDES][WW_STATS_MAX_SAMPLES]; /* of the n */
-	char disturbance[96];                   /* "" where it was not disturbed */
-	int policies;                           /* processes of policies disturbed it */
-	int certain;                            /* others had the device, or it was slowed down */
+	double waited_us[SIDES][WW_STATS_MAX_SAMPLES];
+	char disturbance[96]; /* "" where it was not disturbed */
+	int policies;         /* processes of policies disturbed it */
+	int certain;          /* others had the device, or it was slowed down */
+	int crowded;          /* cpu: others had the processors in nearly all calls */
 };
 
 struct timing {
@@ -343,8 +346,10 @@ static enum ww_rc sampled_round(struct timing *x, int check, struct ww_err *err)
 static void lay_out(struct series *e)
 {
 	for (int k = 0; k < e->n; k++)
-		for (int side = 0; side < SIDES; side++)
+		for (int side = 0; side < SIDES; side++) {
 			e->us[side][k] = e->rounds[k].us[side];
+			e->waited_us[side][k] = e->rounds[k].waited_us[side];
+		}
 }
 
 static int min_rounds(const struct timing *x) { return x->deciding ? LEAST_TO_DECIDE : MIN_ROUNDS; }
@@ -353,6 +358,8 @@ static int min_checked(const struct timing *x) { return x->deciding ? CHECKED_TO
 
 static struct ww_ratio ratio(const struct series *e, enum side base)
 {
+	if (e->disturbance[0] && e->crowded)
+		return ww_stats_ratio_crowded(e->us[base], e->waited_us[base], e->us[CANDIDATE], e->waited_us[CANDIDATE], e->n);
 	return e->disturbance[0] ? ww_stats_ratio_disturbed(e->us[base], e->us[CANDIDATE], e->n)
 							 : ww_stats_ratio_paired(e->us[base], e->us[CANDIDATE], e->n, WW_STATS_95);
 }
@@ -556,11 +563,12 @@ static void look_for_disturbance(struct timing *x, const struct ww_disturbance *
 	e->disturbance[0] = 0;
 	e->policies = d->policies;
 	e->certain = d->certain;
+	e->crowded = e->too_few && d->noticed;
 	double w = width(x, e), moved = drift(e->us[CANDIDATE], e->n), spread = ww_stats_spread(e->us[CANDIDATE], e->n);
 
 	if (d->policies || (d->certain && !e->clean) || (d->noticed && w >= NARROW && !e->decided))
 		snprintf(e->disturbance, sizeof(e->disturbance), "%s", d->why);
-	else if (e->too_few && d->noticed)
+	else if (e->crowded)
 		snprintf(e->disturbance, sizeof(e->disturbance), "others had the processors in nearly all calls");
 	else if (e->decided) /* by rounds that agree, each of sides that took turns: what changes slowly hits all */
 		e->disturbance[0] = 0;

@@ -93,6 +93,29 @@ static void disturbed_ratios(void **state)
 	assert_true(r.lo == 2 && r.mid == 2 && r.hi == 2);
 }
 
+/* Two threads that wait for each other beside others' processes: what they waited is no win of a single thread. */
+static void crowded_ratios(void **state)
+{
+	double base[16], waited[16], x[16], none[16] = { 0 };
+	(void)state;
+	for (int i = 0; i < 16; i++) {
+		base[i] = 20 + (i * 5) % 16 * 0.01;
+		waited[i] = 19;
+		x[i] = 3 + (i * 3) % 16 * 0.01;
+	}
+	struct ww_ratio r = ww_stats_ratio_disturbed(base, x, 16);
+	assert_true(r.lo > 6);
+	r = ww_stats_ratio_crowded(base, waited, x, none, 16);
+	assert_true(r.lo < 0.5 && r.mid > 6 && r.hi > 6);
+	r = ww_stats_ratio_crowded(x, none, base, waited, 16);
+	assert_true(r.lo < 0.2 && r.mid < 0.2 && r.hi > 2);
+	r = ww_stats_ratio_crowded(base, none, x, none, 16);
+	assert_true(r.lo > 6); /* it was faster without waiting, too */
+	waited[3] = 40;        /* two threads' */
+	r = ww_stats_ratio_crowded(base, waited, x, none, 16);
+	assert_true(isfinite(r.lo) && r.lo > 0);
+}
+
 /* Over many sets of samples the 95% interval holds the true median about 95 times in 100. */
 static void intervals_cover(void **state)
 {
@@ -236,8 +259,8 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(medians),
 		cmocka_unit_test(intervals_hold_the_median_and_repeat), cmocka_unit_test(intervals_of_few),
 		cmocka_unit_test(surer_intervals_are_wider), cmocka_unit_test(disturbed_ratios),
-		cmocka_unit_test(intervals_cover), cmocka_unit_test(ratios), cmocka_unit_test(spread),
-		cmocka_unit_test(held_to_a_witness), cmocka_unit_test(sequences_decide_early),
+		cmocka_unit_test(crowded_ratios), cmocka_unit_test(intervals_cover), cmocka_unit_test(ratios),
+		cmocka_unit_test(spread), cmocka_unit_test(held_to_a_witness), cmocka_unit_test(sequences_decide_early),
 		cmocka_unit_test(sequences_keep_their_error_rate), cmocka_unit_test(sequences_are_short) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
