@@ -42,8 +42,10 @@ def put(name, text):
 
 
 def below_tmp():
-    """Copies of the program and of its folders, and an environment of the interpreter that finds PyTorch where it
-    is."""
+    """Copies of the program and of its folders, and an environment of the interpreter that finds PyTorch where it is.
+
+    The program's directory is on PATH, also by a link, and its folders lie at "that directory/../", whose text looks
+    as if they lay below it."""
     for folder in ("bridge", "include", "skills/cuda/include"):
         shutil.copytree(os.path.join(root, folder), os.path.join(d, "home", folder))
     os.mkdir(os.path.join(d, "bin"))
@@ -56,7 +58,10 @@ def below_tmp():
     put(f"venv/lib/{version}/site-packages/torch.pth", os.path.dirname(torch) + "\n")
     os.mkdir(os.path.join(d, "venv/bin"))
     os.symlink(base, os.path.join(d, "venv/bin/python"))
-    return os.path.join(d, "bin/warpwright"), {"WARPWRIGHT_HOME": os.path.join(d, "home"),
+    os.symlink("bin", os.path.join(d, "link"))
+    return os.path.join(d, "bin/warpwright"), {"WARPWRIGHT_HOME": os.path.join(d, "bin/../home"),
+                                               "PATH": os.path.join(d, "link") + os.pathsep + os.path.join(d, "bin") +
+                                               os.pathsep + os.environ["PATH"],
                                                "WW_PYTHON": os.path.join(d, "venv/bin/python")}
 
 
