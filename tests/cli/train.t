@@ -179,6 +179,21 @@ p = subprocess.Popen([WW, "train", "beside.yaml"], stderr=subprocess.PIPE, text=
 fcntl.flock(lease, fcntl.LOCK_UN)
 err = p.communicate(timeout=60)[1]
 ok(p.returncode == 0 and lines_of("beside") == 6, "and goes on afterwards", err)
+# A judge that comes while it trains: nothing is computed from the batch under way to the judge's end.
+p = subprocess.Popen([WW, "train", recipe("between", steps=100, checkpoint_every=0)], stderr=subprocess.PIPE, text=True,
+                     env=measuring)
+while not (os.path.exists("between/log.jsonl") and lines_of("between") >= 2) and p.poll() is None:
+    time.sleep(0.005)
+with open("cache/warpwright/lease-cpu.gate", "w") as gate:
+    fcntl.flock(gate, fcntl.LOCK_EX)
+    fcntl.flock(lease, fcntl.LOCK_EX)
+first = lines_of("between")
+time.sleep(0.5)
+ok(p.poll() is None and lines_of("between") <= first + 1 and first < 99, "it stops for one that comes between batches",
+   (p.poll(), first, lines_of("between")))
+fcntl.flock(lease, fcntl.LOCK_UN)
+err = p.communicate(timeout=60)[1]
+ok(p.returncode == 0 and lines_of("between") == 100, "and ends when that has ended", err)
 
 # ---- on a machine with another arithmetic: other kernels, as on an older processor
 elsewhere = {**os.environ, "WARPWRIGHT_CPU_KERNELS": "base"}
