@@ -24,7 +24,6 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdint.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -111,7 +110,7 @@ enum ww_rc ww_landlock_enter(const struct ww_sandbox_opts *o, struct ww_err *err
 	if (rules < 0)
 		return ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot make Landlock rules");
 	for (int i = 0; i < o->n_binds; i++)
-		if (strcmp(o->binds[i].path, WW_SANDBOX_ZEROS))
+		if (!ww_sandbox_is_zeros(o, o->binds[i].path))
 			WW_TRY(allow(rules, o->binds[i].path, rights_of(o->binds[i].flags, set.fs), err));
 	if (o->tmp)
 		WW_TRY(allow(rules, o->tmp, set.fs & ~FS_IOCTL_DEV, err));

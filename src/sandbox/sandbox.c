@@ -310,7 +310,7 @@ static enum ww_rc enter_root(const struct ww_sandbox_opts *o, struct ww_err *err
 		return ww_err_set(err, WW_ERR_LIMIT, "sandbox: more than %d paths", (int)MAX_BINDS);
 	for (; n < o->n_binds; n++) {
 		const char *path = o->binds[n].path;
-		fds[n] = open(strcmp(path, WW_SANDBOX_ZEROS) ? path : WW_SANDBOX_ZEROS_FROM, O_PATH | O_CLOEXEC);
+		fds[n] = open(ww_sandbox_is_zeros(o, path) ? WW_SANDBOX_ZEROS_FROM : path, O_PATH | O_CLOEXEC);
 	}
 	int null = open("/dev/null", O_PATH | O_CLOEXEC);
 	if (mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||

@@ -50,8 +50,8 @@ enum ww_sandbox_profile {
 	WW_PROFILE_COUNT
 };
 
-/* A path that stays visible.  Missing paths are skipped.  /dev/zero can be read and neither written nor mapped, and is
- * not there at LANDLOCK (internal.h). */
+/* A path that stays visible.  Missing paths are skipped.  But for PYTHON_CUDA, /dev/zero can be read and neither
+ * written nor mapped, and is not there at LANDLOCK (internal.h). */
 enum { WW_BIND_READ = 0, WW_BIND_WRITE = 1, WW_BIND_DEVICE = 2 }; /* DEVICE: device nodes may be used */
 struct ww_sandbox_bind {
 	const char *path;
