@@ -257,8 +257,7 @@ static void run_crowded(const char *kernel, int each, struct ww_verdict *v)
 	}
 }
 
-/* PyTorch's two threads wait for each other, and so lose more by others than a solution of one thread does, which is a
- * third as fast on a quiet machine. */
+/* PyTorch's two threads wait for each other, and so lose more by others than a solution of one thread does. */
 static void others_processes_are_no_win(void **state)
 {
 	struct ww_verdict v;
