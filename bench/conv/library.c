@@ -1,10 +1,12 @@
-/* library.c - for parts.cu, what is C: cuDNN's convolution as a library node has it (channels-last, TF32), and
- * the tiles that plans choose. */
+/* library.c - for parts.cu, what is C: cuDNN's convolution as a library node has it (channels-last, of TF32 or halves),
+ * and what plans choose. */
 #include "judge/run/exec_cuda_conv.c"
 
 #include <ww/recipe/conv.h>
 
 #include "parts.h"
+
+enum { SMS = 132 };
 
 static struct {
 	struct ww_dnn *dnn;
@@ -12,7 +14,7 @@ static struct {
 	struct ww_conv conv;
 } library;
 
-long long parts_library(const struct parts_conv *c, char *why)
+long long parts_library(const struct parts_conv *c, int half, char *why)
 {
 	size_t bytes = 0;
 
@@ -20,8 +22,8 @@ long long parts_library(const struct parts_conv *c, char *why)
 		.w_buf = 1,
 		.y_buf = 2,
 		.nd = 2,
-		.dtype = WW_F32,
-		.math = WW_MATH_TF32,
+		.dtype = half ? WW_F16 : WW_F32,
+		.math = half ? WW_MATH_FP16 : WW_MATH_TF32,
 		.layout = WW_LAYOUT_NHWC,
 		.groups = 1,
 		.n = c->n,
@@ -47,10 +49,28 @@ int parts_library_issue(void *const *buffers, void *workspace, void *stream, cha
 	return ww_dnn_issue(library.dnn, library.node, &library.conv, buffers, workspace, stream, why);
 }
 
-void parts_tile(int staged, int bn, long long n, long long oh, long long ow, int *tile)
+static struct ww_conv_forward forward(const struct parts_conv *c)
 {
-	struct ww_conv_tile t = staged ? ww_conv_wide_tile(bn, 0, n, oh, ow, 1, 1)
-								   : ww_conv_best_tile(bn, 0, n, oh, ow, 1, 1);
-
-	tile[0] = t.tw, tile[1] = t.th, tile[2] = t.tn;
+	return (struct ww_conv_forward){ c->n, c->c, c->k, c->h + 2 * c->pad - c->r + 1, c->w + 2 * c->pad - c->r + 1,
+		(double)c->r * c->r, 1, 1 };
 }
+
+double parts_estimate(const struct parts_conv *c, int end, const int *tile)
+{
+	struct ww_conv_forward f = forward(c);
+	int bn = tile[0] * tile[1] * tile[2];
+	struct ww_conv_tile t = ww_conv_tile(bn, tile[0], tile[1], f.n, f.oh, f.ow);
+
+	return ww_conv_forward_us(&f, end, bn, &t, SMS);
+}
+
+int parts_choice(const struct parts_conv *c, int *tile)
+{
+	struct ww_conv_forward f = forward(c);
+	struct ww_conv_way way = ww_conv_best_way(&f, 0, 0, 0, SMS);
+
+	tile[0] = way.tile.tw, tile[1] = way.tile.th, tile[2] = way.tile.tn;
+	return way.end;
+}
+
+int parts_runs(long long rows, long long cols) { return ww_turned_runs(rows, cols); }

@@ -12,14 +12,17 @@
  *     loads       tensor copies alone: each stage is let go of as soon as it has come
  *     pack        the largest magnitudes, the image as NHWC fp16, and the weights, in this order
  *     library     cuDNN's channels-last TF32 convolution of operands that lie so, without a bias
+ *     halves      cuDNN's channels-last convolution of halves, of image and weights packed for it, and the join: the
+ * pass behind it that turns, scales and ends its result
  *
- * of kernels that differ in their tile and end:
+ * of kernels that differ in their tile and end, whose rows "whole" also have the microseconds of the estimate:
  *
- *     planned     the tile that a plan has, stored from registers
- *     wide        the tile that a plan has for staged ends (whole rows of the image), stored from registers
- *     staged      that tile, results staged in shared memory; "same": bit by bit what `planned` stores
+ *     planned     the squarest tile of those that waste least, stored from registers
+ *     wide        one of whole rows of the image, stored from registers; "same": bit by bit what `planned` stores
+ *     staged      that tile, results staged in shared memory
  *     narrow      the planned tile, staged
  *     pairs       two pairs of consumers by turns, 128 pixels, staged
+ *     chosen      what a plan takes
  *
  * Rejected: one program built by a plan at run time (compiling 40 kernels there takes minutes). */
 #include <ww/conv.cuh>
@@ -61,6 +64,7 @@ template <int N, int C, int K, int H, int W, int R, int PAD> struct geometry {
 template <class G, int BN, int TW, int TH, int STAGES, int STAGED> struct tiled : G {
 	static constexpr int bn = BN, tw = TW, th = TH, tn = BN / TW / TH, stages = STAGES, staged = STAGED;
 };
+template <class G> static constexpr parts_conv conv_of = { G::n, G::c, G::k, G::h, G::w, G::r, G::ph };
 
 /* A bias and a ReLU, as the planner writes them.  Nothing is stored where `stores` is 0, `never` being negative. */
 template <class S> struct bias_relu {
@@ -265,6 +269,7 @@ template <class S, int PAIRS> static void time_kernel(const buffers &b, const ch
 	const ww_tensor_map ta = weights_map<S>(b), tb = image_map<S>(b);
 	const long long results = (long long)S::n * S::k * S::oh * S::ow;
 	bias_relu<S> e = { b.bias, first ? b.y : b.other, -1.f, 1 };
+	const int size[3] = { S::tw, S::th, S::tn }, end = PAIRS == 2 ? 3 : S::staged ? 2 : 1;
 	char tile[32], more[64] = "";
 	int shared, grid = blocks<S>(PAIRS, &shared), chosen[3];
 	unsigned long long *count = (unsigned long long *)b.ax - 1, differing = 0;
@@ -274,21 +279,21 @@ template <class S, int PAIRS> static void time_kernel(const buffers &b, const ch
 	};
 
 	snprintf(tile, sizeof(tile), "%dx%dx%d", S::tw, S::th, S::tn);
-	if (first) {
-		parts_tile(0, S::bn, S::n, S::oh, S::ow, chosen);
-		need(chosen[0] == S::tw && chosen[1] == S::th && chosen[2] == S::tn, "a plan has another tile");
-	}
+	if (!strcmp(kernel, "chosen"))
+		need(parts_choice(&conv_of<S>, chosen) == end && !memcmp(chosen, size, sizeof(size)),
+			"a plan chooses another one");
 	for (auto kernel : { all, ends })
 		need(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
 			"shared memory");
 	need(cudaMemsetAsync(e.y, 0xff, 4 * results, stream), "memset");
 	const double whole = time_of([&] { launch(all); });
+	int n = snprintf(more, sizeof(more), ", \"estimate\": %.1f", parts_estimate(&conv_of<S>, end, size));
 	if (!first) {
 		need(cudaMemsetAsync(count, 0, 8, stream), "memset");
 		differ<<<1024, 256, 0, stream>>>((unsigned *)b.y, (unsigned *)b.other, results, count);
 		need(cudaMemcpyAsync(&differing, count, 8, cudaMemcpyDeviceToHost, stream), "copy");
 		need(cudaStreamSynchronize(stream), "a kernel failed");
-		snprintf(more, sizeof(more), ", \"same\": %s", differing ? "false" : "true");
+		snprintf(more + n, sizeof(more) - n, ", \"same\": %s", differing ? "false" : "true");
 	}
 	say("whole", kernel, tile, whole, more);
 	e.stores = 0;
@@ -322,27 +327,62 @@ template <class G> static void time_pack(const buffers &b)
 	}));
 }
 
-template <class G> static void time_library(const buffers &b)
+/* cuDNN's convolution of x and w, channels-last, to y. */
+template <class G> static void time_library(const char *part, int half, void *x, void *w, void *y)
 {
-	const parts_conv c = { G::n, G::c, G::k, G::h, G::w, G::r, G::ph };
 	char why[PARTS_WHY];
-	const long long bytes = parts_library(&c, why);
-	void *all[] = { b.x, b.w, b.other }, *work;
+	const long long bytes = parts_library(&conv_of<G>, half, why);
+	void *all[] = { x, w, y }, *work;
 	bool ok = bytes >= 0;
 
 	if (ok) {
 		work = bytes ? room(bytes) : nullptr;
 		const double us = time_of([&] { ok &= !parts_library_issue(all, work, stream, why); });
 		if (ok)
-			say("library", "cudnn", "", us);
+			say(part, "cudnn", "", us);
 		cudaFree(work);
 	}
 	if (!ok)
 		fprintf(stderr, "%s: %s\n", shape, why);
 }
 
-/* TW x TH: of the planned tile; WIDE x HIGH: of the others. */
-template <class G, int TW, int TH, int WIDE, int HIGH> static void time_shape(const char *name, int argc, char **argv)
+template <class S, int VEC, int RUNS> __global__ void __launch_bounds__(256)
+	join(const __half *y, const unsigned *sw, const unsigned *sx, bias_relu<S> e)
+{
+	ww::after_halves<int, S::k, S::oh * S::ow, VEC, RUNS>(y, (long long)S::n * S::k, sw, sx, e);
+}
+
+template <class G> static void time_halves(const buffers &b)
+{
+	static_assert(G::c % 64 == 0, "rows of packed pixels as the other kernels have them");
+	enum : int {
+		hw = G::h * G::w,
+		taps = G::r * G::s,
+		plane = G::oh * G::ow,
+		VEC = plane % 4 == 0 ? 4
+			: plane % 2 == 0 ? 2
+							 : 1
+	};
+	const bias_relu<G> e = { b.bias, b.y, -1.f, 1 };
+	const int runs = parts_runs(G::k, plane);
+	const auto kernel = runs == 1 ? join<G, VEC, 1> : runs == 2 ? join<G, VEC, 2> : join<G, VEC, 4>;
+	const long long grid = (long long)G::n * ((G::k + 128 / runs - 1) / (128 / runs)) *
+		((plane + 32 * runs - 1) / (32 * runs));
+
+	say("halves", "conv_pack_x", "", time_of([&] {
+		ww::conv_pack_x<ww::CONV_HALVES>
+			<<<dim3((hw + 63) / 64, G::c / 64, G::n), 256, 0, stream>>>(b.x, G::c, hw, G::c / 8, b.xs, b.ax);
+	}));
+	ww::conv_pack_w<ww::CONV_HALVES>
+		<<<G::k, 256, 0, stream>>>(b.w, G::c * taps, taps, G::c, taps, G::c / 8, b.ws, b.aw);
+	time_library<G>("halves", 1, b.xs, b.ws, b.other);
+	say("halves", "join", "",
+		time_of([&] { kernel<<<(unsigned)grid, 256, 0, stream>>>((const __half *)b.other, b.aw, b.ax, e); }));
+}
+
+/* TW x TH: of the planned tile; WIDE x HIGH: of the others; CW x CH: of the one that is chosen, by pairs or not. */
+template <class G, int TW, int TH, int WIDE, int HIGH, int PAIRS, int CW, int CH>
+static void time_shape(const char *name, int argc, char **argv)
 {
 	const long long results = (long long)G::n * G::k * G::oh * G::ow, pixels = (long long)G::n * G::h * G::w;
 	const int weights = G::k * G::c * G::r * G::s;
@@ -368,7 +408,9 @@ template <class G, int TW, int TH, int WIDE, int HIGH> static void time_shape(co
 	time_kernel<tiled<G, 256, WIDE, HIGH, 4, 1>, 1>(b, "staged", false);
 	time_kernel<tiled<G, 256, TW, TH, 4, 1>, 1>(b, "narrow", false);
 	time_kernel<tiled<G, 128, (WIDE < 128 ? WIDE : 128), 1, 5, 1>, 2>(b, "pairs", false);
-	time_library<G>(b);
+	time_kernel<tiled<G, PAIRS == 2 ? 128 : 256, CW, CH, PAIRS == 2 ? 5 : 4, PAIRS == 2>, PAIRS>(b, "chosen", false);
+	time_library<G>("library", 0, b.x, b.w, b.other);
+	time_halves<G>(b);
 	for (void *p : { (void *)b.x, (void *)b.w, (void *)b.bias, (void *)b.y, (void *)b.other, (void *)b.xs, (void *)b.ws,
 			 (void *)(b.ax - 2), (void *)b.aw })
 		cudaFree(p);
@@ -388,11 +430,11 @@ int main(int argc, char **argv)
 	need(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000, cudaEnableDefault, &found),
 		"no driver");
 	need(found == cudaDriverEntryPointSuccess, "the driver has no tensor maps");
-	time_shape<geometry<53, 192, 192, 17, 17, 3, 1>, 8, 1, 8, 1>("53x192x17x17-192", argc, argv);
-	time_shape<geometry<17, 64, 64, 128, 128, 3, 1>, 16, 16, 128, 2>("17x64x128x128-64", argc, argv);
-	time_shape<geometry<32, 128, 128, 112, 112, 3, 1>, 16, 16, 128, 2>("32x128x112x112-128", argc, argv);
-	time_shape<geometry<128, 64, 128, 128, 128, 3, 0>, 16, 2, 128, 2>("level2-1", argc, argv);
-	time_shape<geometry<64, 64, 64, 256, 256, 3, 1>, 16, 16, 256, 1>("level2-54", argc, argv);
-	time_shape<geometry<8, 64, 128, 512, 1024, 3, 0>, 16, 2, 256, 1>("level1-55", argc, argv);
+	time_shape<geometry<53, 192, 192, 17, 17, 3, 1>, 8, 1, 8, 1, 2, 8, 2>("53x192x17x17-192", argc, argv);
+	time_shape<geometry<17, 64, 64, 128, 128, 3, 1>, 16, 16, 128, 2, 1, 128, 2>("17x64x128x128-64", argc, argv);
+	time_shape<geometry<32, 128, 128, 112, 112, 3, 1>, 16, 16, 128, 2, 2, 16, 8>("32x128x112x112-128", argc, argv);
+	time_shape<geometry<128, 64, 128, 128, 128, 3, 0>, 16, 2, 128, 2, 2, 128, 1>("level2-1", argc, argv);
+	time_shape<geometry<64, 64, 64, 256, 256, 3, 1>, 16, 16, 256, 1, 1, 256, 1>("level2-54", argc, argv);
+	time_shape<geometry<8, 64, 128, 512, 1024, 3, 0>, 16, 2, 256, 1, 2, 128, 1>("level1-55", argc, argv);
 	return 0;
 }

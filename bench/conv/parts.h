@@ -11,11 +11,16 @@ struct parts_conv {
 
 enum { PARTS_WHY = 512 };
 
-/* Chooses cuDNN's algorithm for c, choice 0 of a library node.  Returns the workspace's bytes; -1: why says. */
-long long parts_library(const struct parts_conv *c, char *why);
+/* Chooses cuDNN's algorithm for c, choice 0 of a library node, of fp32 or of halves.  Returns the workspace's bytes;
+ * -1: why says. */
+long long parts_library(const struct parts_conv *c, int half, char *why);
 int parts_library_issue(void *const *buffers, void *workspace, void *stream, char *why);
-/* Width, height and images of the tile that a plan chooses. */
-void parts_tile(int staged, int bn, long long n, long long oh, long long ow, int *tile);
+/* Microseconds of conv_tc by the estimate, with this end (enum ww_conv_end) and width, height and images of a tile; the
+ * end, and the tile, that a plan chooses. */
+double parts_estimate(const struct parts_conv *c, int end, const int *tile);
+int parts_choice(const struct parts_conv *c, int *tile);
+/* The RUNS of after_halves. */
+int parts_runs(long long rows, long long cols);
 
 #ifdef __cplusplus
 }

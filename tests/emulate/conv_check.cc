@@ -1,5 +1,5 @@
-/* conv_check.cc - conv_tc on the cpu: small convolutions, with results stored from registers and staged in shared
- * memory, against sums in double of operands of 11 bits.  Prints how many are wrong. */
+/* conv_check.cc - conv_tc on the cpu: small convolutions, with results stored from registers, staged in shared memory
+ * and by pairs that take turns, against sums in double of operands of 11 bits.  Prints how many are wrong. */
 #include "device.h"
 #include <ww/conv.cuh>
 
@@ -14,7 +14,8 @@ static float draw()
 }
 
 /* R x R elements, the image padded to keep its size; tiles of TW x TH pixels of as many images as fill BN. */
-template <int N, int C, int K, int H, int W, int R, int STRIDE, int BN, int TW, int TH, int STAGED> struct shape {
+template <int N, int C, int K, int H, int W, int R, int STRIDE, int BN, int TW, int TH, int STAGED, int PAIRS = 1>
+struct shape {
 	enum {
 		n = N,
 		c = C,
@@ -48,6 +49,7 @@ template <int N, int C, int K, int H, int W, int R, int STRIDE, int BN, int TW, 
 		pair = 0,
 		exact = 0,
 		staged = STAGED,
+		pairs = PAIRS,
 		kt = 1,
 		pt = 1
 	};
@@ -119,8 +121,8 @@ template <class S, class E> static int wrong()
 		{ 1, S::sw, S::sh, 1 } };
 	E e;
 	(out &)e = { y.data(), bias.data(), stored.data(), S::k, pixels };
-	host::launch(plane_tiles * ((S::n + S::tn - 1) / S::tn) * ((S::k + 127) / 128) > 1 ? 2 : 1, 1, 1, 384, 1,
-		[&] { ww::conv_tc<S>(ta, tb, aw.data(), ax.data(), e); });
+	host::launch(plane_tiles * ((S::n + S::tn - 1) / S::tn) * ((S::k + 127) / 128) > 1 ? 2 : 1, 1, 1,
+		128 + 256 * S::pairs, 1, [&] { ww::conv_tc<S>(ta, tb, aw.data(), ax.data(), e); });
 	for (int n = 0; n < S::n; n++)
 		for (int k = 0; k < S::k; k++)
 			for (int p = 0; p < pixels; p++) {
@@ -137,8 +139,9 @@ template <class S, class E> static int wrong()
 				bad += stored[at] != 1 || !(fabs(sum - y[at]) < 1e-4);
 			}
 	if (bad)
-		fprintf(stderr, "%d x %d x %d x %d to %d, %d x %d, stride %d, tiles of %d by %d of %d, staged %d: %d wrong\n",
-			S::n, S::c, S::h, S::w, S::k, S::r, S::s, S::sh, S::tw, S::th, S::bn, S::staged, bad);
+		fprintf(stderr,
+			"%d x %d x %d x %d to %d, %d x %d, stride %d, tiles of %d by %d of %d, staged %d, pairs %d: %d wrong\n",
+			S::n, S::c, S::h, S::w, S::k, S::r, S::s, S::sh, S::tw, S::th, S::bn, S::staged, S::pairs, bad);
 	return bad > 0;
 }
 
@@ -151,6 +154,11 @@ int main()
 			wrong<shape<2, 8, 12, 3, 21, 3, 1, 128, 8, 4, 1>, out>() +
 			wrong<shape<1, 8, 9, 2, 130, 1, 1, 256, 128, 2, 1>, out_ahead>() +
 			wrong<shape<2, 70, 130, 9, 12, 1, 2, 128, 16, 8, 1>, out>() +
-			wrong<shape<2, 8, 20, 5, 14, 1, 1, 256, 16, 8, 0>, out>());
+			wrong<shape<2, 8, 20, 5, 14, 1, 1, 256, 16, 8, 0>, out>() +
+			/* whole rows stored from registers; pairs by turns, of one tile and of more than they are */
+			wrong<shape<1, 8, 9, 3, 130, 3, 1, 256, 256, 1, 0>, out>() +
+			wrong<shape<1, 8, 9, 2, 60, 1, 1, 128, 64, 2, 1, 2>, out_ahead>() +
+			wrong<shape<3, 70, 130, 9, 14, 3, 1, 128, 16, 8, 1, 2>, out>() +
+			wrong<shape<5, 8, 72, 5, 21, 1, 1, 128, 8, 1, 1, 2>, out_ahead>());
 	return 0;
 }

@@ -7,7 +7,7 @@
  * shapes; HALVES: of a convolution in fp32, whose operands are packed as scaled halves. */
 enum pl_library { LIBRARY_AUTO, LIBRARY_NO, LIBRARY_YES, LIBRARY_FP32, LIBRARY_HALVES };
 /* A library computes the GEMM or convolution in this build; only a library can; our template would be tiled; its tiles
- * would store what does not stay in L2, and may be staged for that; the library does it in halves, or could. */
+ * would store what does not stay in L2; the library does it in halves, or could. */
 enum pl_library_facts {
 	BY_LIBRARY = 1,
 	LIBRARY_ONLY = 2,
@@ -51,7 +51,7 @@ struct knobs {
 		} cpu_conv;
 		struct {
 			int bn, tw;
-			int staged; /* conv_tc: results reach memory by way of shared memory */
+			int end; /* conv_tc: how its results reach memory, enum ww_conv_end */
 		} conv;
 		struct {
 			int bq, bk;

@@ -4,9 +4,9 @@
  * the best so far and keeps the change when the time falls by more than the noise.  Kernels whose templates have the
  * most to gain come first (matrix products, convolutions, attention, then rows, then maps), and a knob's values in
  * the order of how often they win.  Before all else on cuda, all convolutions run channels-last (in PyTorch's order,
- * where the first trial has them so), those of ours whose results are beyond L2 have staged tiles, all launches
- * overlap, all convolutions go to our templates at once, then all to the library, and so do all products, and all of
- * the library's convolutions take its next algorithm: a network has too many for one trial each.
+ * where the first trial has them so), those whose results are beyond L2 are ours, all launches overlap, all
+ * convolutions go to our templates at once, then all to the library, and so do all products, and all of the library's
+ * convolutions take its next algorithm: a network has too many for one trial each.
  *
  * Where the best is slower than PyTorch in eager mode, trials leave the operators of one kernel after another to
  * PyTorch, what has helped on top of each other; then the search goes on with the kernels that are left.
@@ -101,8 +101,6 @@ static int applies(const struct search *s, const struct coord *c, int kernel)
 {
 	if (s->shape->kern_kind[kernel] != c->kind || (c->anchor >= 0 && s->shape->kern_spec[kernel] != c->anchor))
 		return 0;
-	if (c->row.field == KNOB(conv.staged) && (s->shape->kern_library[kernel] & OURS_BEYOND_L2) && s->staged)
-		return 0;
 	if (!s->cuda || c->anchor < 0 || !pl_anchor_ops[c->anchor]->by_library || c->row.field == KNOB(library))
 		return 1;
 	if (by_library(s, kernel))
@@ -180,6 +178,8 @@ static void take_shape(struct search *s)
 /* Does `value` of the library's knob change nothing about a kernel? */
 static int is_so(const struct search *s, int kernel, int value)
 {
+	if (value == LIBRARY_NO && s->ours && s->shape == s->order[0] && (s->shape->kern_library[kernel] & OURS_BEYOND_L2))
+		return 1; /* that was vary_ours() */
 	if (value == LIBRARY_HALVES)
 		return s->exact || in_halves(s, kernel) || !(s->shape->kern_library[kernel] & FITS_HALVES);
 	return by_library(s, kernel) == (value == LIBRARY_YES) && !in_halves(s, kernel);
@@ -276,24 +276,23 @@ static void vary_order(struct search *s)
 		set_fp32(&s->now, s->order[last]);
 }
 
-/* Convolutions of ours in PyTorch's order whose results are beyond L2, with tiles staged in shared memory: what makes
- * the library first there, or the other order, is that our template stores them slowly. */
-static int vary_staged(struct search *s)
+/* Convolutions in PyTorch's order whose results are beyond L2, by our template where the library was first, or may have
+ * been in the other order. */
+static int vary_ours(struct search *s)
 {
 	const struct pl_result *all = s->order[0];
 	int n = 0;
 
-	if (s->staged || s->exact)
+	if (s->ours || s->exact)
 		return 0;
-	s->staged = 1;
+	s->ours = 1;
 	memset(&s->now, 0, sizeof(s->now));
 	for (int i = 0; i < all->n_kern && i < SEARCH_KERNELS; i++)
-		if (all->kern_library[i] & OURS_BEYOND_L2) {
+		if ((all->kern_library[i] & OURS_BEYOND_L2) && (all->kern_library[i] & BY_LIBRARY)) {
 			s->now.knobs[i].library = LIBRARY_NO;
-			s->now.knobs[i].conv.staged = 1;
 			n++;
 		}
-	snprintf(s->now.text, sizeof(s->now.text), "try %d convolution%s of ours, tiles staged", n, n == 1 ? "" : "s");
+	snprintf(s->now.text, sizeof(s->now.text), "try %d convolution%s of ours", n, n == 1 ? "" : "s");
 	return n;
 }
 
@@ -398,7 +397,7 @@ static int vary(struct search *s)
 		vary_order(s);
 		return 1;
 	}
-	if (s->cuda && vary_staged(s))
+	if (s->cuda && vary_ours(s))
 		return 1;
 	if (s->over_eager < SLOWER && vary_knobs(s, library_rows(s)))
 		return 1;

@@ -43,7 +43,7 @@ struct search {
 	int failed;           /* trials before the first correct one */
 	int exact, plain;     /* tried because of failures: the library without TF32; everything plain */
 	int overlapped;       /* overlapping launches were tried */
-	int staged;           /* so were tiles staged in shared memory, of results beyond L2 */
+	int ours;             /* so was our template for convolutions whose results are beyond L2 */
 	struct coord coords[SEARCH_MAX_COORDS];
 	int n_coords, coord; /* coord: next variation */
 	char failure[400];   /* of the last verdict that was not correct */

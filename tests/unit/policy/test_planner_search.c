@@ -329,39 +329,46 @@ static void test_convolutions_try_the_library(void **state)
 	graph_name = "example_softmax.json", graph_target = "cpu";
 }
 
-/* The words `what` in the plan of trial `nth`, and none of the library's convolutions. */
-static int has_ours(const struct talk *t, int nth, const char *what)
+/* The search of one convolution on a GPU for which the library is first, in halves or not, until it ends: how many
+ * trials have it by our template, and which one is the first of these. */
+static int trials_of_ours(int facts, int *first)
 {
-	const char *plan = nth_plan(t, nth);
+	const struct pl_result shape = { .ok = 1,
+		.can_overlap = 1,
+		.n_kern = 1,
+		.kern_title = { "convolution" },
+		.kern_nodes = { (char *)(uintptr_t)"conv2d" },
+		.kern_kind = { K_ANCHOR },
+		.kern_spec = { S_CONV },
+		.kern_library = { OURS_TILED | BY_LIBRARY | facts } };
+	json_t *v = json_loads("{\"correct\": true, \"time\": {\"device_us\": 100}}", 0, NULL);
+	struct search s;
+	int n = 0;
 
-	return strstr(plan, what) && !strstr(plan, "ww_recipe_conv_library");
+	pl_search_init(&s, &shape, NULL, 1, NULL);
+	for (int trial = 0; !s.done; trial++) {
+		if (s.now.knobs[0].library == LIBRARY_NO && !n++)
+			*first = trial;
+		pl_search_feed(&s, v);
+	}
+	pl_search_release(&s);
+	json_decref(v);
+	return n;
 }
 
-/* A convolution whose result is beyond L2: behind both orders one trial has our template with staged tiles, also where
- * the library is first; the knob is not tried again.  Of a small result it is one knob among others. */
-static void test_staged_tiles_are_tried(void **state)
+/* Where the library is first for a convolution whose result is beyond L2, the second trial has our template; it is not
+ * tried again. */
+static void test_ours_beyond_l2_is_tried(void **state)
 {
-	static const char *const graphs[] = { "cuda_conv_bias_relu.json", "example_conv_bias_relu.json" };
+	int first = 0;
 
 	(void)state;
-	graph_target = "cuda";
-	for (int i = 0; i < 2; i++) {
-		struct talk t = { 0 };
-		char *last = NULL, text[800];
-		int submitted, n = 0, trials;
-
-		graph_name = graphs[i];
-		trials = play(&t, constant, &last, &submitted, text, sizeof(text));
-		assert_int_equal(has_ours(&t, 2, ", .staged = 1,"), i == 0);
-		for (size_t m = 0; m < t.n; m++)
-			for (size_t c = 0; c < t.m[m].n_calls; c++)
-				n += strstr(t.m[m].calls[c].arguments, "plan.c") && strstr(t.m[m].calls[c].arguments, ", .staged = 1,");
-		if (n != 1)
-			fail_msg("%s: %d of %d trials", graph_name, n, trials);
-		free(last);
-		talk_release(&t);
-	}
-	graph_name = "example_softmax.json", graph_target = "cpu";
+	assert_int_equal(trials_of_ours(OURS_BEYOND_L2, &first), 1);
+	assert_int_equal(first, 1);
+	assert_int_equal(trials_of_ours(OURS_BEYOND_L2 | IN_HALVES, &first), 1);
+	assert_int_equal(first, 1);
+	assert_int_equal(trials_of_ours(IN_HALVES, &first), 1);
+	assert_true(first > 1);
 }
 
 static int overlapping(const struct talk *t)
@@ -727,7 +734,7 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_options), cmocka_unit_test(test_no_gain_keeps_the_first),
 		cmocka_unit_test(test_the_best_is_submitted), cmocka_unit_test(test_the_fastest_is_submitted_even_by_little),
 		cmocka_unit_test(test_wrong_solutions_end_with_the_reason), cmocka_unit_test(test_replies_repeat),
-		cmocka_unit_test(test_convolutions_try_the_library), cmocka_unit_test(test_staged_tiles_are_tried),
+		cmocka_unit_test(test_convolutions_try_the_library), cmocka_unit_test(test_ours_beyond_l2_is_tried),
 		cmocka_unit_test(test_launches_are_tried_overlapping),
 		cmocka_unit_test(test_what_is_slower_than_eager_is_left_to_pytorch),
 		cmocka_unit_test(test_a_proposal_of_ours_is_the_first_trial),

@@ -28,6 +28,8 @@
  * time; tiles are as wide as they can be, so that where one has whole rows of the image a plane's piece of it is one.
  * The functor's code stands there four times, not once for each of a thread's results.
  *
+ * pairs: 2, staged tiles of 128 pixels; one pair of consumer warpgroups multiplies while the other stores.
+ *
  * conv_direct: a thread a few output channels of a few pixels below each other (transposed: a stride apart, so that
  * they see the same taps), products and sums in fp32, operands of 16 bits too, any groups, dilation, stride, one to
  * three dimensions.  For depthwise convolutions and few channels, or few a group, where tiles of a matrix product are
@@ -58,7 +60,8 @@
 			od = kernel##_OD, oh = kernel##_OH, ow = kernel##_OW, sd = kernel##_SD, sh = kernel##_SH, sw = kernel##_SW, \
 			pd = kernel##_PD, ph = kernel##_PH, pw = kernel##_PW, dd = kernel##_DD, dh = kernel##_DH, dw = kernel##_DW, \
 			cb = kernel##_CB, bn = kernel##_BN, tw = kernel##_TW, th = kernel##_TH, tn = kernel##_TN, stages = kernel##_STAGES, \
-			pair = kernel##_PAIR, exact = kernel##_EXACT, staged = kernel##_STAGED, kt = kernel##_KT, pt = kernel##_PT \
+			pair = kernel##_PAIR, exact = kernel##_EXACT, staged = kernel##_STAGED, pairs = kernel##_PAIRS, \
+			kt = kernel##_KT, pt = kernel##_PT \
 		}; \
 	};
 
@@ -374,7 +377,7 @@ template <class S, class E> __device__ __forceinline__ void conv_tc(
 	const ww_tensor_map &ta, const ww_tensor_map &tb, const unsigned *sw, const unsigned *sx, const E &e)
 {
 	conv_job<S, E> job = { &ta, &tb, sw, sx, e, pipeline_extra<S::bn, S::stages>() };
-	pipeline<__half, S::stages, S::bn, S::exact ? 3 : 1, S::exact ? 4 : 0, 1>(job);
+	pipeline<__half, S::stages, S::bn, S::exact ? 3 : 1, S::exact ? 4 : 0, 1, S::pairs>(job);
 }
 
 #endif

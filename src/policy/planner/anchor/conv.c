@@ -3,6 +3,8 @@
 #include "policy/planner/print/print.h"
 #include "policy/planner/schedule/group.h"
 
+#include <ww/recipe/conv_tile.h>
+
 #include <math.h>
 #include <string.h>
 
@@ -941,11 +943,18 @@ static void build_last(struct pl *pl, struct kern *k)
 	l->store = pl_store_body(pl, k, l->form == LAST ? "chan" : "pix");
 }
 
-/* The tensor-core template's end in shared memory.  A transposed convolution has none: neighbours in a tile are a
- * stride apart in memory. */
-static int is_staged(struct pl *pl, const struct kern *k)
+/* The tensor-core template's tile and end.  A transposed convolution ends from registers (neighbours in a tile are a
+ * stride apart in memory), in the tile that its recipe chooses.  Where no tile is as the knobs ask, one is as the
+ * estimate has it. */
+static struct ww_conv_way way_of(struct pl *pl, const struct kern *k)
 {
-	return pl_knobs(pl, k->id)->conv.staged && !k->anchor->conv.transposed;
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	struct ww_conv_way way = { WW_CONV_REGISTERS, kn->conv.bn, { kn->conv.tw <= 64 ? kn->conv.tw : 0, 0, 0, 0 }, 0 };
+
+	if (k->anchor->conv.transposed)
+		return way;
+	way = pl_conv_way(pl, k->anchor, kn->conv.end, kn->conv.bn, kn->conv.tw);
+	return way.tile.tiles ? way : pl_conv_way(pl, k->anchor, 0, 0, 0);
 }
 
 /* Does the tensor-core template store four pixels at a time?  Unstaged where a block does two phases of a row, as
@@ -955,7 +964,8 @@ static int stores_fours(struct pl *pl, const struct kern *k)
 	const struct anchor *sp = k->anchor;
 
 	return ix_num(sp->out->size[3]) % 4 == 0 &&
-		(is_staged(pl, k) || (sp->conv.transposed && sp->conv.stride[1] == 2 && pl_knobs(pl, k->id)->conv.bn != 256));
+		(way_of(pl, k).end != WW_CONV_REGISTERS ||
+			(sp->conv.transposed && sp->conv.stride[1] == 2 && pl_knobs(pl, k->id)->conv.bn != 256));
 }
 
 /* Which kernels in PyTorch's order, and enum pl_library_facts of them. */
@@ -1054,8 +1064,9 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_plan_args(pl, k, "\t"));
 }
 
-static const struct knob_row cuda_knobs[] = { { KNOB(conv.bn), "bn", { 256, 128 } },
-	{ KNOB(conv.staged), "staged", { 1 } }, { KNOB(conv.tw), "tw", { 16, 32, 8, 64 } },
+static const struct knob_row cuda_knobs[] = { { KNOB(conv.end), "end",
+												  { WW_CONV_PAIRS, WW_CONV_STAGED, WW_CONV_REGISTERS } },
+	{ KNOB(conv.bn), "bn", { 256, 128 } }, { KNOB(conv.tw), "tw", { 16, 32, 128, 64, 8 } },
 	{ KNOB(choice), "algorithm", { 1, 2, 4, 3 } }, { 0 } };
 
 /* The statement of plan.c that has the library write to buffer `y`. */
@@ -1103,10 +1114,13 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const char *type = pl_ctype(sp->in[0].val->dt, pl->target);
 	int tc = k->loop->form == TENSOR_CORES;
+	struct ww_conv_way way = { 0, kn->conv.bn, { kn->conv.tw, 0, 0, 0 }, 0 };
 
+	if (tc)
+		way = way_of(pl, k);
 	ww_str_adds(s, pl_named(pl, k, "WW_CONV_SHAPE(@)\n"));
 	if (tc)
-		pl_cuda_kernel(pl, k, s, "384, 1",
+		pl_cuda_kernel(pl, k, s, way.end == WW_CONV_PAIRS ? "640, 1" : "384, 1",
 			"const __grid_constant__ ww_tensor_map ta, const __grid_constant__ ww_tensor_map tb,\n"
 			"\t\tconst unsigned *sw, const unsigned *sx",
 			"conv_tc<@_shape>(ta, tb, sw, sx");
@@ -1119,8 +1133,11 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d%s,\n\t\t%s });\n%s",
 		tc ? "tc" : "direct", pl_plan_buf(pl, sp->in[0].buf), pl_plan_buf(pl, sp->in[1].buf), pl_bytes(pl, &sp->in[0]),
 		pl_bytes(pl, &sp->in[1]), ix_text(pl, sp->out->size[0]), ix_text(pl, sp->in[0].size[1]),
-		ix_text(pl, sp->out->size[1]), sp->conv.transposed, sp->conv.groups, kn->conv.bn, kn->conv.tw,
-		tc && is_staged(pl, k) ? ", .staged = 1" : "", geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
+		ix_text(pl, sp->out->size[1]), sp->conv.transposed, sp->conv.groups, way.bn, way.tile.tw,
+		way.end == WW_CONV_STAGED      ? ", .staged = 1"
+			: way.end == WW_CONV_PAIRS ? ", .staged = 1, .pairs = 2"
+									   : "",
+		geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
 }
 
 static void print_halves(struct pl *pl, struct kern *k, struct ww_str *s)

@@ -19,7 +19,7 @@
 /* The time of the smallest kernel: of the library, a pointwise one of ours, one with reductions. */
 static const double LAUNCH_US = 1.5, POINT_US = 2, ROWS_US = 3;
 /* Bytes and multiply-adds of a microsecond; FP32: of cuDNN's engines for PyTorch's order, without tensor cores. */
-static const double OUR_BYTES = 4.0e6, TF32_WORK = 160e6, HALF_WORK = 280e6, FP32_WORK = 10e6;
+static const double OUR_BYTES = 4.0e6, TF32_WORK = 170e6, HALF_WORK = 280e6, FP32_WORK = 10e6;
 /* Bytes of a microsecond between multiprocessors and the second level. */
 static const double L2_RATE = 7e6;
 /* Of rows that clusters of blocks hold, which wait for each other. */
@@ -30,7 +30,7 @@ static const double GRADIENT_3D = .25;
 /* The same of strides beyond 1, as pl_is_slow_stride() has them: many taps; dilated (one of each). */
 static const double STRIDED_3D = .02, DILATED_3D = .05;
 /* Of up to 64 filters, whose tiles are less efficient. */
-static const double TF32_FEW = 115e6, HALF_FEW = 206e6;
+static const double TF32_FEW = 120e6, HALF_FEW = 206e6;
 /* Of products on planes that 16 bytes do not divide: kernels that load single elements, of Turing in 16 bits. */
 static const double UNALIGNED_FP32 = 15e6, UNALIGNED_HALF = 22e6;
 /* An engine's first loads and last tiles, and a step of its loop, 32 terms of a sum in fp32 and 64 in 16 bits, which
@@ -50,7 +50,7 @@ static const double STEP_US = .05;
 /* cuDNN's kernels that turn a tensor: so much for each element of the shorter side of the planes that they turn, at
  * most TURN_FP32 or TURN_HALF; and the one that rounds an input to TF32 in front of engines for few filters. */
 static const double TURN_BYTES = 0.175e6, TURN_FP32 = 3.5e6, TURN_HALF = 2.4e6, ROUND_BYTES = 2.8e6;
-/* Of our template's results beyond L2, and of cuDNN's of transposed convolutions of an image's channels. */
+/* Of our template's results of transposed convolutions beyond L2, and of cuDNN's of an image's channels. */
 static const double TEMPLATE_BYTES = 0.57e6, L2_BYTES = 50e6, FEW_BYTES = 0.31e6;
 
 /* Of the time of a convolution in halves, whose parts were measured, but not together. */
@@ -292,32 +292,47 @@ static double unturned_us(const struct anchor *s)
 
 int pl_is_beyond_l2(const struct anchor *s) { return bytes_of(s->out->size, s->out->rank, s->out->dt) > L2_BYTES; }
 
-/* What our template takes to store what does not stay in L2: a tile has 16 pixels of a row in each of 128 planes, and
- * of a transposed convolution every stride-th one, but where a block does both halves of a row. */
+/* What a transposed convolution of ours takes to store what does not stay in L2: a tile has 16 pixels of a row in each
+ * of 128 planes, of these every stride-th one, but where a block does both halves of a row. */
 static double stores_us(const struct anchor *s)
 {
 	double bytes = bytes_of(s->out->size, s->out->rank, s->out->dt) - L2_BYTES;
-	int64_t stride = s->conv.transposed ? s->conv.stride[1] : 1;
+	int64_t stride = s->conv.stride[1];
 
 	if (stride == 2 && ix_num(s->out->size[3]) % 4 == 0)
 		stride = 1;
 	return fmax(bytes, 0) * (double)stride / TEMPLATE_BYTES;
 }
 
-double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
+static double transposed_us(const struct pl *pl, const struct anchor *s)
 {
-	const struct ix *const *x = s->in[0].size, *const *y = s->out->size;
-	int up = s->conv.transposed;
-	int64_t sh = s->conv.stride[0], sw = s->conv.stride[1], phases = up ? sh * sw : 1, h = ix_num(y[2]),
-			w = ix_num(y[3]);
-	struct ww_conv_tile t = ww_conv_best_tile(256, 0, ix_num(y[0]), ww_conv_up(h, up ? sh : 1),
-		ww_conv_up(w, up ? sw : 1), up ? 1 : (int)sh, up ? 1 : (int)sw);
+	const struct ix *const *y = s->out->size;
+	int64_t sh = s->conv.stride[0], sw = s->conv.stride[1], h = ix_num(y[2]), w = ix_num(y[3]);
+	struct ww_conv_tile t = ww_conv_square_tile(256, 0, ix_num(y[0]), ww_conv_up(h, sh), ww_conv_up(w, sw));
 	double taps;
 
 	pl_conv_work(s, &taps);
-	return 5 * LAUNCH_US + PACK_US + 2.5 * (bytes_of(x, 4, WW_F32) + bytes_of(s->in[1].size, 4, WW_F32)) / OUR_BYTES +
-		fmax(stores_us(s),
-			ww_conv_tc_us(t.tiles * phases, ix_num(y[1]), ix_num(x[1]), taps, h * w % 2 != 0, pl->dev.sm_count));
+	return fmax(stores_us(s),
+		ww_conv_transposed_us(
+			t.tiles * sh * sw, ix_num(y[1]), ix_num(s->in[0].size[1]), taps, h * w % 2 != 0, pl->dev.sm_count));
+}
+
+struct ww_conv_way pl_conv_way(const struct pl *pl, const struct anchor *s, int end, int bn, int tw)
+{
+	const struct ix *const *y = s->out->size;
+	struct ww_conv_forward c = { ix_num(y[0]), ix_num(s->in[0].size[1]), ix_num(y[1]), ix_num(y[2]), ix_num(y[3]), 1,
+		(int)s->conv.stride[0], (int)s->conv.stride[1] };
+
+	pl_conv_work(s, &c.taps);
+	return ww_conv_best_way(&c, end, bn, tw, pl->dev.sm_count);
+}
+
+double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
+{
+	double packed = bytes_of(s->in[0].size, 4, WW_F32) + bytes_of(s->in[1].size, 4, WW_F32);
+
+	return 5 * LAUNCH_US + PACK_US + 2.5 * packed / OUR_BYTES +
+		(s->conv.transposed ? transposed_us(pl, s) : pl_conv_way(pl, s, 0, 0, 0).us);
 }
 
 double pl_conv_halves_us(const struct anchor *s)

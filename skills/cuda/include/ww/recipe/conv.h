@@ -22,9 +22,10 @@ struct ww_conv2d {
 	int stride3, pad3, dil3, out_pad3;
 	int exact;  /* conv_tc: 1 fp32-class accuracy (about a third of the speed), 0 TF32-class */
 	int bn;     /* conv_tc: pixels a tile, 128 or 256; default 256 */
-	int tw;     /* conv_tc: width of a tile, 8 to 64, with `staged` to bn; default what wastes least */
+	int tw;     /* conv_tc: width of a tile, 8 to bn (transposed: to 64); default by the estimate of conv_tile.h */
 	int stages; /* conv_tc: default 4 (bn 256), 6 (bn 128) */
 	int staged; /* conv_tc, not transposed: 1 results go through shared memory, planes are stored in long pieces */
+	int pairs;  /* conv_tc: 2, staged and bn 128, one pair of warpgroups multiplies while the other stores */
 };
 
 static int ww_conv_or1(int v) { return v ? v : 1; }
@@ -54,7 +55,7 @@ static long long ww_conv_od(const struct ww_conv2d *c)
 }
 
 static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn, int tw, int th, int tn, int stages,
-	int pair, int exact, int staged, int kt, int pt)
+	int pair, int exact, int staged, int pairs, int kt, int pt)
 {
 	const struct {
 		const char *name;
@@ -66,7 +67,8 @@ static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn,
 		{ "SW", ww_conv_or1(c->stride[1]) }, { "PD", c->pad3 }, { "PH", c->pad[0] }, { "PW", c->pad[1] },
 		{ "DD", ww_conv_or1(c->dil3) }, { "DH", ww_conv_or1(c->dil[0]) }, { "DW", ww_conv_or1(c->dil[1]) },
 		{ "CB", ww_cdiv(c->c, exact ? 32 : 64) }, { "BN", bn }, { "TW", tw }, { "TH", th }, { "TN", tn },
-		{ "STAGES", stages }, { "PAIR", pair }, { "EXACT", exact }, { "STAGED", staged }, { "KT", kt }, { "PT", pt } };
+		{ "STAGES", stages }, { "PAIR", pair }, { "EXACT", exact }, { "STAGED", staged }, { "PAIRS", pairs },
+		{ "KT", kt }, { "PT", pt } };
 
 	for (int i = 0; i < (int)(sizeof m / sizeof m[0]); i++)
 		ww_tunable(p, c->kernel, m[i].name, m[i].value);
@@ -86,25 +88,10 @@ static void ww_recipe_conv_direct(struct ww_plan *p, const struct ww_conv2d *c)
 		return;
 	}
 	t = ww_conv_thread(&l, ww_device(p)->sm_count);
-	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0, 0, 0, t.kt, t.pt);
+	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0, 0, 0, 1, t.kt, t.pt);
 	ww_launch(p, c->kernel, ww_cdiv(ww_conv_threads(&l, t), 256), 1, 1, 256, 1, 1);
 	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
 	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
-}
-
-/* The tile of bn pixels, of any width or of width tw, where results are staged: of those that waste least the widest.
- */
-static struct ww_conv_tile ww_conv_wide_tile(int bn, int tw, long long n, long long h, long long w, int bh, int bw)
-{
-	struct ww_conv_tile best = { 0, 0, 0, 0 };
-
-	for (int wide = bn; wide >= 8; wide /= 2) {
-		struct ww_conv_tile t = ww_conv_tile(bn, wide, n, h, w);
-
-		if ((!tw || tw == wide) && wide * bw <= 256 && t.th * bh <= 256 && (!best.tiles || t.tiles < best.tiles))
-			best = t;
-	}
-	return best;
 }
 
 /* The image and the filters packed as fp16 into xs and ws, for what enum conv_operands of conv.cuh says; the bits that
@@ -156,15 +143,22 @@ static void ww_conv_pack(struct ww_plan *p, struct ww_conv_packed *c)
 /* Leading arguments: tensor maps ta, tb; const unsigned *sw, *sx. */
 static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 {
-	int exact = c->exact != 0, staged = c->staged && !c->transposed;
+	int exact = c->exact != 0, staged = c->staged && !c->transposed, pairs = staged && c->pairs == 2 ? 2 : 1;
 	/* One block computes two phases of a row (conv.cuh); the results that it keeps take 64 KiB. */
 	int pair = c->transposed && c->stride[1] == 2 && ww_conv_ow(c) % 4 == 0 && c->bn != 256;
-	int bn = pair || exact ? 128 : c->bn ? c->bn : 256, stages = c->stages ? c->stages : pair ? 5 : bn == 256 ? 4 : 6;
+	int bn = pair || exact || (pairs == 2 && !c->bn) ? 128
+		: c->bn                                      ? c->bn
+													 : 256,
+		stages = c->stages   ? c->stages
+		: pair || pairs == 2 ? 5
+		: bn == 256          ? 4
+							 : 6;
 	int sh = ww_conv_or1(c->stride[0]), sw = ww_conv_or1(c->stride[1]), bh = c->transposed ? 1 : sh,
 		bw = c->transposed ? 1 : sw;
 	long long oh = ww_conv_oh(c), ow = ww_conv_ow(c), cp = ww_cdiv(c->c, exact ? 32 : 64) * 64, taps = c->r * c->s,
 			  hw = c->h * c->w;
 	long long plane_h = c->transposed ? ww_cdiv(oh, sh) : oh, plane_w = c->transposed ? ww_cdiv(ow, sw) : ow;
+	const struct ww_conv_forward forward = { c->n, c->c, c->k, oh, ow, (double)taps, bh, bw };
 	struct ww_conv_tile tile;
 	struct ww_conv_packed packed = { .x_buf = c->x_buf,
 		.w_buf = c->w_buf,
@@ -183,18 +177,27 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 		ww_fail(p, "conv_tc: needs groups 1, two dimensions, stride up to 8, bn 128 or 256");
 		return;
 	}
-	tile = staged ? ww_conv_wide_tile(bn, c->tw, c->n, plane_h, plane_w, bh, bw)
-				  : ww_conv_best_tile(bn, c->tw, c->n, plane_h, plane_w, bh, bw);
+	if (pairs == 2 && (bn != 128 || exact)) {
+		ww_fail(p, "conv_tc: two pairs need bn 128, and not exact");
+		return;
+	}
+	tile = c->transposed ? ww_conv_square_tile(bn, c->tw, c->n, plane_h, plane_w)
+						 : ww_conv_way(&forward,
+							   pairs == 2   ? WW_CONV_PAIRS
+								   : staged ? WW_CONV_STAGED
+											: WW_CONV_REGISTERS,
+							   bn, c->tw, ww_device(p)->sm_count)
+							   .tile;
 	if (!tile.tiles) {
 		ww_fail(p, "conv_tc: no tile fits");
 		return;
 	}
 	ww_conv_pack(p, &packed);
-	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, staged, 1, 1);
+	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, staged, pairs, 1, 1);
 	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(c->k, 128) * (c->transposed ? sh * sw : 1) / (pair ? 2 : 1),
-		bn, stages, 1, 1,
+		bn, stages, 1, pairs,
 		pair         ? 256 * bn * 2
-			: staged ? 8 * 8 * 128 * 4
+			: staged ? pairs * 8 * 8 * 128 * 4
 					 : 0);
 	ww_arg_kmajor(p, packed.ws, 0, WW_F16, taps * cp, c->k, 1, 2 * taps * cp, 0, 128);
 	ww_arg_tmap(p,

@@ -1,7 +1,5 @@
-/* recipe/conv_tile.h - the tile of conv_tc's pixels, what a thread of conv_direct computes, and estimates of what both
- * kernels take.  Plans choose by them; the planner chooses between the kernels and a library.
- *
- * conv_tc: fitted to six convolutions on an H200 (bench/results/convolutions.md): 11% off at most. */
+/* recipe/conv_tile.h - the tile and the end of conv_tc, what a thread of conv_direct computes, and estimates of what
+ * both kernels take.  Plans choose by them; the planner chooses between the kernels and a library. */
 #ifndef WW_RECIPE_CONV_TILE_H
 #define WW_RECIPE_CONV_TILE_H
 
@@ -11,48 +9,138 @@ struct ww_conv_tile {
 	long long tiles;
 };
 
-static long long ww_conv_up(long long a, long long b) { return (a + b - 1) / b; }
+static inline long long ww_conv_up(long long a, long long b) { return (a + b - 1) / b; }
 
-/* The best tile of bn pixels with this width for n images of h x w. */
-static struct ww_conv_tile ww_conv_tile(int bn, int tw, long long n, long long h, long long w)
+static inline int ww_conv_gcd(int a, int b) { return b ? ww_conv_gcd(b, a % b) : a; }
+
+static inline double ww_conv_more(double a, double b) { return a > b ? a : b; }
+static inline double ww_conv_less(double a, double b) { return a < b ? a : b; }
+
+/* A tile of bn pixels with this width and height for n images of h x w. */
+static inline struct ww_conv_tile ww_conv_tile(int bn, int tw, int th, long long n, long long h, long long w)
 {
-	struct ww_conv_tile best = { tw, bn / tw, 1, 0 }, t;
+	struct ww_conv_tile t = { tw, th, bn / tw / th, 0 };
 
-	for (int th = bn / tw; th >= 1; th /= 2) {
-		t = (struct ww_conv_tile){ tw, th, bn / tw / th, 0 };
-		t.tiles = ww_conv_up(w, tw) * ww_conv_up(h, th) * ww_conv_up(n, t.tn);
-		if (!best.tiles || t.tiles < best.tiles)
-			best = t;
-	}
-	return best;
+	t.tiles = ww_conv_up(w, tw) * ww_conv_up(h, th) * ww_conv_up(n, t.tn);
+	return t;
 }
 
-/* The best one of any width, or of width tw, whose box of the image, so many strides bh, bw high and wide, a tensor
- * copy can have; no tiles: none fits.  Of equals the squarest: adjacent taps then read mostly the same cache lines. */
-static struct ww_conv_tile ww_conv_best_tile(int bn, int tw, long long n, long long h, long long w, int bh, int bw)
+/* Transposed: the best one of any width, or of width tw; no tiles: none fits.  Of equals the squarest: adjacent taps
+ * then read mostly the same cache lines. */
+static inline struct ww_conv_tile ww_conv_square_tile(int bn, int tw, long long n, long long h, long long w)
 {
 	static const int widths[4] = { 16, 32, 8, 64 };
 	struct ww_conv_tile best = { 0, 0, 0, 0 };
 
-	for (int i = 0; i < 4; i++) {
-		struct ww_conv_tile t = ww_conv_tile(bn, widths[i], n, h, w);
+	for (int i = 0; i < 4; i++)
+		for (int th = bn / widths[i]; th >= 1; th /= 2) {
+			struct ww_conv_tile t = ww_conv_tile(bn, widths[i], th, n, h, w);
 
-		if ((!tw || tw == widths[i]) && widths[i] * bw <= 256 && t.th * bh <= 256 &&
-			(!best.tiles || t.tiles < best.tiles))
-			best = t;
-	}
+			if ((!tw || tw == widths[i]) && (!best.tiles || t.tiles < best.tiles))
+				best = t;
+		}
 	return best;
 }
 
-/* Microseconds of conv_tc without its packing, tiles of 256 pixels and 128 output channels, c input channels and so
- * many taps, on so many multiprocessors.  A tile has a multiprocessor to itself, so that its end (single elements where
- * the image is odd, which no vector divides) adds to its products. */
-static double ww_conv_tc_us(long long tiles, long long k, long long c, double taps, int odd, int sms)
+/* Microseconds of a transposed conv_tc without its packing, tiles of 256 pixels and 128 output channels, c input
+ * channels and so many taps, on so many multiprocessors.  A tile has a multiprocessor to itself, so that its end
+ * (single elements where the image is odd, which no vector divides) adds to its products. */
+static inline double ww_conv_transposed_us(long long tiles, long long k, long long c, double taps, int odd, int sms)
 {
 	double work = 256.0 * 128 * 64 * (double)ww_conv_up(c, 64) * taps, columns = (double)ww_conv_up(k, 128);
 	double end = 1.5 + (odd ? 15 : 3.5) * (double)k / (128 * columns);
 
 	return (double)ww_conv_up(tiles * (long long)columns, sms) * (work / 2.86e6 + end);
+}
+
+/* conv_tc, not transposed: n images of c channels to k of oh x ow pixels, so many taps, strides sh, sw. */
+struct ww_conv_forward {
+	long long n, c, k, oh, ow;
+	double taps;
+	int sh, sw;
+};
+
+/* How its results reach memory: from registers; by way of shared memory; the same by two pairs of warpgroups that take
+ * turns, tiles of 128 pixels. */
+enum ww_conv_end { WW_CONV_REGISTERS = 1, WW_CONV_STAGED, WW_CONV_PAIRS };
+
+struct ww_conv_way {
+	int end, bn;
+	struct ww_conv_tile tile;
+	double us;
+};
+
+/* Microseconds without packing: 34 measurements of ten convolutions, 30 of them by part, on an H200; 26 within 6%, one
+ * off by 35% (bench/results/convolutions.md).  A tile's end adds to its products, but for pairs; copies run beside
+ * both. Of stores each line of 128 bytes that an instruction meets counts, and, of results beyond L2, sectors of which
+ * neighbouring tiles write a part each. */
+static inline double ww_conv_forward_us(
+	const struct ww_conv_forward *c, int end, int bn, const struct ww_conv_tile *t, int sms)
+{
+	static const double WORK = 3.75e6, COPIES = 78e3, MISSING = 0.34, LINE = 0.65e-3, RESULT = 0.05, APART = 1.1,
+						APART_STAGED = 0.57, TURN = 2.5, L2_MB = 50, LAUNCH = 4;
+	int staged = end != WW_CONV_REGISTERS, vec = c->ow % 4 == 0 ? 4 : c->ow % 2 == 0 ? 2 : 1;
+	int run = !staged ? 8 : t->tw < 32 * vec ? t->tw : 32 * vec; /* of a plane, in an instruction */
+	int at = ww_conv_gcd(32, (int)(c->ow % 32));                 /* rows begin at multiples of it */
+	double columns = (double)ww_conv_up(c->k, 128), tiles = (double)t->tiles * columns,
+		   waves = (double)ww_conv_up((long long)tiles, sms);
+	double steps = (double)ww_conv_up(c->c, 64) * c->taps, products = steps * bn * 128 * 64 / WORK;
+	double copies = steps * ((128 + bn) * 128 / COPIES + (c->k < 128 ? MISSING * (double)(128 - c->k) / 64 : 0));
+	double results = (double)c->n * (double)c->oh * (double)c->ow * (double)c->k, mb = 4e-6 * results;
+	double piece = t->tw < c->ow ? t->tw : (double)t->th * (double)c->ow, turn, ending, stores, apart;
+
+	/* bn / tw rows of pixels, each with its own address; odd ones are stored one element after the other */
+	ending = staged ? (5.7 + 0.02 * 256 / t->tw) * (vec > 1 ? 1 : 2.6) : 4.3 * (vec > 1 ? 1 : 1.9) + 0.1 * 256 / t->tw;
+	stores = LINE * results / tiles / run * (staged || vec > 1 ? 1 : 2) * (1 + (run - ww_conv_less(at, run)) / 32);
+	ending = ending * bn / 256 + stores;
+	apart = ww_conv_less(1, (1 - ww_conv_less(at, 8) / 8) * 16 / piece) * ww_conv_more(mb - L2_MB, 0) *
+		(staged ? APART_STAGED : APART);
+	if (end == WW_CONV_PAIRS) {
+		turn = ww_conv_more(products + TURN, ww_conv_more((products + ending) / 2, copies));
+		return LAUNCH + waves * turn + ending + mb * RESULT + apart;
+	}
+	turn = ww_conv_more(products + ending, copies + stores);
+	return LAUNCH + waves * turn + mb * RESULT + apart;
+}
+
+/* The fastest way by the estimate with this end and these pixels a tile, of any width or of width tw, whose box of the
+ * image a tensor copy can have; no tiles: none fits.  Of about equal ones the widest, of one image as far as it can be.
+ */
+static inline struct ww_conv_way ww_conv_way(const struct ww_conv_forward *c, int end, int bn, int tw, int sms)
+{
+	struct ww_conv_way best = { end, bn, { 0, 0, 0, 0 }, 0 };
+
+	for (int wide = bn; wide >= 8; wide /= 2)
+		for (int th = bn / wide; th >= 1; th /= 2) {
+			struct ww_conv_tile t = ww_conv_tile(bn, wide, th, c->n, c->oh, c->ow);
+			double us;
+
+			if ((tw && tw != wide) || wide * c->sw > 256 || th * c->sh > 256)
+				continue;
+			us = ww_conv_forward_us(c, end, bn, &t, sms);
+			if (!best.tile.tiles || us < 0.99 * best.us)
+				best = (struct ww_conv_way){ end, bn, t, us };
+		}
+	return best;
+}
+
+/* The fastest one of those with `end`, bn and tw, 0 being any.  Ends that are not from registers have to gain more than
+ * the estimate may be off. */
+static inline struct ww_conv_way ww_conv_best_way(const struct ww_conv_forward *c, int end, int bn, int tw, int sms)
+{
+	struct ww_conv_way best = { 0, 0, { 0, 0, 0, 0 }, 0 };
+
+	for (int e = WW_CONV_REGISTERS; e <= WW_CONV_PAIRS; e++) {
+		int pixels = e == WW_CONV_PAIRS ? 128 : bn ? bn : 256;
+		struct ww_conv_way w;
+
+		if ((end && e != end) || (!end && bn && pixels != bn))
+			continue;
+		w = ww_conv_way(c, e, pixels, tw, sms);
+		if (w.tile.tiles && (!best.tile.tiles || w.us < 0.97 * best.us))
+			best = w;
+	}
+	return best;
 }
 
 /* conv_direct for n images of kg output channels in each of so many groups, `columns` columns of oh pixels; r taps in
@@ -67,16 +155,14 @@ struct ww_conv_thread {
 	int kt, pt;
 };
 
-static int ww_conv_gcd(int a, int b) { return b ? ww_conv_gcd(b, a % b) : a; }
-
 /* The taps of the height that one pixel sees. */
-static int ww_conv_seen(const struct ww_conv_columns *c)
+static inline int ww_conv_seen(const struct ww_conv_columns *c)
 {
 	return c->transposed ? (int)ww_conv_up(c->r, c->stride / ww_conv_gcd(c->stride, c->dil)) : c->r;
 }
 
 /* Rows of the image below each other that pt pixels of a column span: of one phase, where it is transposed. */
-static int ww_conv_span(const struct ww_conv_columns *c, int pt)
+static inline int ww_conv_span(const struct ww_conv_columns *c, int pt)
 {
 	int gcd = ww_conv_gcd(c->stride, c->dil);
 
@@ -84,7 +170,7 @@ static int ww_conv_span(const struct ww_conv_columns *c, int pt)
 }
 
 /* Threads of the launch. */
-static long long ww_conv_threads(const struct ww_conv_columns *c, struct ww_conv_thread t)
+static inline long long ww_conv_threads(const struct ww_conv_columns *c, struct ww_conv_thread t)
 {
 	int apart = c->transposed ? c->stride : 1;
 
@@ -93,7 +179,7 @@ static long long ww_conv_threads(const struct ww_conv_columns *c, struct ww_conv
 
 /* Output channels share the loads of the image, pixels those of weights and of rows: as many as leave some threads for
  * every lane of the device.  Tiles of a group are of equal size; at most a fifth of the pixels is wasted. */
-static struct ww_conv_thread ww_conv_thread(const struct ww_conv_columns *c, int sms)
+static inline struct ww_conv_thread ww_conv_thread(const struct ww_conv_columns *c, int sms)
 {
 	struct ww_conv_thread t = { c->kg < 8 ? (int)c->kg : 8, 4 };
 	long long outputs = c->n * c->groups * c->kg * c->columns * c->oh, apart = c->transposed ? c->stride : 1;
@@ -112,7 +198,7 @@ static struct ww_conv_thread ww_conv_thread(const struct ww_conv_columns *c, int
  * and width), of elements that are so many bytes and `apart` from thread to thread.  A multiprocessor loads 32 elements
  * a clock, which weights, the same for all threads, take too, and does 128 operations.  Of that 65% were measured of
  * depthwise convolutions and 15 to 60% of others (H200); with 45% nine choices of ten are those that were measured. */
-static double ww_conv_direct_us(
+static inline double ww_conv_direct_us(
 	const struct ww_conv_columns *c, struct ww_conv_thread t, double planes, int bytes, int apart, int sms)
 {
 	int taps = ww_conv_seen(c), pixels = (t.pt - 1) * (c->transposed ? 1 : c->stride), rows = ww_conv_span(c, t.pt);
