@@ -49,15 +49,15 @@ int parts_library_issue(void *const *buffers, void *workspace, void *stream, cha
 	return ww_dnn_issue(library.dnn, library.node, &library.conv, buffers, workspace, stream, why);
 }
 
-static struct ww_conv_forward forward(const struct parts_conv *c)
+static struct ww_conv_forward forward(const struct parts_conv *c, int filters)
 {
 	return (struct ww_conv_forward){ c->n, c->c, c->k, c->h + 2 * c->pad - c->r + 1, c->w + 2 * c->pad - c->r + 1,
-		(double)c->r * c->r, 1, 1 };
+		(double)c->r * c->r, 1, 1, filters };
 }
 
-double parts_estimate(const struct parts_conv *c, int end, const int *tile)
+double parts_estimate(const struct parts_conv *c, int end, int filters, const int *tile)
 {
-	struct ww_conv_forward f = forward(c);
+	struct ww_conv_forward f = forward(c, filters);
 	int bn = tile[0] * tile[1] * tile[2];
 	struct ww_conv_tile t = ww_conv_tile(bn, tile[0], tile[1], f.n, f.oh, f.ow);
 
@@ -66,7 +66,7 @@ double parts_estimate(const struct parts_conv *c, int end, const int *tile)
 
 int parts_choice(const struct parts_conv *c, int *tile)
 {
-	struct ww_conv_forward f = forward(c);
+	struct ww_conv_forward f = forward(c, 128);
 	struct ww_conv_way way = ww_conv_best_way(&f, 0, 0, 0, SMS);
 
 	tile[0] = way.tile.tw, tile[1] = way.tile.th, tile[2] = way.tile.tn;

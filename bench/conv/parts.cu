@@ -22,6 +22,8 @@
  *     staged      that tile, results staged in shared memory
  *     narrow      the planned tile, staged
  *     pairs       two pairs of consumers by turns, 128 pixels, staged
+ *     few         64 filters in a tile, of the wide one's pixels, stored from registers
+ *     few_pairs   the same, two pairs by turns, staged
  *     chosen      what a plan takes
  *
  * Rejected: one program built by a plan at run time (compiling 40 kernels there takes minutes). */
@@ -61,8 +63,9 @@ template <int N, int C, int K, int H, int W, int R, int PAD> struct geometry {
 						 dh = 1;
 	static constexpr int dw = 1, pair = 0, exact = 0, kt = 1, pt = 1;
 };
-template <class G, int BN, int TW, int TH, int STAGES, int STAGED> struct tiled : G {
-	static constexpr int bn = BN, tw = TW, th = TH, tn = BN / TW / TH, stages = STAGES, staged = STAGED;
+template <class G, int BN, int TW, int TH, int STAGES, int STAGED, int FILTERS = 128> struct tiled : G {
+	static constexpr int bn = BN, tw = TW, th = TH, tn = BN / TW / TH, stages = STAGES, staged = STAGED,
+						 filters = FILTERS;
 };
 template <class G> static constexpr parts_conv conv_of = { G::n, G::c, G::k, G::h, G::w, G::r, G::ph };
 
@@ -116,8 +119,8 @@ template <class J, class S, int PAIRS> __global__ void __launch_bounds__(ww::pip
 	conv(const __grid_constant__ ww_tensor_map ta, const __grid_constant__ ww_tensor_map tb, const unsigned *sw,
 		const unsigned *sx, bias_relu<S> e)
 {
-	const J job = { { &ta, &tb, sw, sx, e, ww::pipeline_extra<S::bn, S::stages>() } };
-	ww::pipeline<__half, S::stages, S::bn, 1, 0, 1, PAIRS>(job);
+	const J job = { { &ta, &tb, sw, sx, e, ww::pipeline_extra<S::bn, S::stages, S::filters>() } };
+	ww::pipeline<__half, S::stages, S::bn, 1, 0, 1, PAIRS, S::filters>(job);
 }
 
 /* pipeline() with consumers that only wait and let go. */
@@ -127,7 +130,7 @@ template <class S> __global__ void __launch_bounds__(384, 1)
 	extern __shared__ unsigned char ww_dynamic_shared[];
 	typedef ww::conv_job<S, bias_relu<S>> J;
 	const unsigned base = (ww::saddr(ww_dynamic_shared) + 1023) & ~1023u;
-	const unsigned full = base + ww::stages<S::bn, S::stages>::all_bytes, empty = full + 8 * S::stages;
+	const unsigned full = base + ww::stages<S::bn, S::stages, S::filters>::all_bytes, empty = full + 8 * S::stages;
 	const J job = { &ta, &tb, nullptr, nullptr, e, nullptr };
 
 	if (threadIdx.x == 0) {
@@ -139,7 +142,7 @@ template <class S> __global__ void __launch_bounds__(384, 1)
 	}
 	__syncthreads();
 	if (threadIdx.x == 0)
-		ww::pipeline_produce<J, S::stages, S::bn, 1>(job, base, full, empty);
+		ww::pipeline_produce<J, S::stages, S::bn, 1, S::filters>(job, base, full, empty);
 	if (threadIdx.x < 128)
 		return;
 	int stage = 0;
@@ -240,7 +243,7 @@ template <class S> static ww_tensor_map weights_map(const buffers &b)
 {
 	const cuuint64_t line = 2ull * S::r * S::s * S::cb * 64, size[3] = { line / 2, S::k, 1 };
 	const cuuint64_t stride[2] = { line, line * S::k };
-	const cuuint32_t box[3] = { 64, 128, 1 };
+	const cuuint32_t box[3] = { 64, S::filters, 1 };
 
 	return map_of(b.ws, 3, size, stride, box);
 }
@@ -259,7 +262,8 @@ template <class S> static int blocks(int pairs, int *shared)
 	typedef ww::conv_job<S, bias_relu<S>> J;
 	const int tiles = J::mt * J::tiles_w * J::tiles_h * J::tiles_n;
 
-	*shared = ww::stages<S::bn, S::stages>::all_bytes + 16 * S::stages + 16 + 1024 + (S::staged ? pairs * 8 * 4096 : 0);
+	*shared = ww::stages<S::bn, S::stages, S::filters>::all_bytes + 16 * S::stages + 16 + 1024 +
+		(S::staged ? pairs * 8 * 4096 : 0);
 	return tiles < sms ? tiles : sms;
 }
 
@@ -287,7 +291,7 @@ template <class S, int PAIRS> static void time_kernel(const buffers &b, const ch
 			"shared memory");
 	need(cudaMemsetAsync(e.y, 0xff, 4 * results, stream), "memset");
 	const double whole = time_of([&] { launch(all); });
-	int n = snprintf(more, sizeof(more), ", \"estimate\": %.1f", parts_estimate(&conv_of<S>, end, size));
+	int n = snprintf(more, sizeof(more), ", \"estimate\": %.1f", parts_estimate(&conv_of<S>, end, S::filters, size));
 	if (!first) {
 		need(cudaMemsetAsync(count, 0, 8, stream), "memset");
 		differ<<<1024, 256, 0, stream>>>((unsigned *)b.y, (unsigned *)b.other, results, count);
@@ -414,6 +418,8 @@ static void time_shape(const char *name, int argc, char **argv)
 	time_kernel<tiled<G, 256, WIDE, HIGH, 4, 1>, 1>(b, "staged", false);
 	time_kernel<tiled<G, 256, TW, TH, 4, 1>, 1>(b, "narrow", false);
 	time_kernel<tiled<G, 128, (WIDE < 128 ? WIDE : 128), 1, 5, 1>, 2>(b, "pairs", false);
+	time_kernel<tiled<G, 256, WIDE, HIGH, 5, 0, 64>, 1>(b, "few", false);
+	time_kernel<tiled<G, 256, WIDE, HIGH, 4, 1, 64>, 2>(b, "few_pairs", false);
 	time_kernel<tiled<G, PAIRS == 2 ? 128 : 256, CW, CH, PAIRS == 2 ? 5 : 4, PAIRS == 2>, PAIRS>(b, "chosen", false);
 	time_library<G>("library", 0, b.x, b.w, b.other);
 	time_halves<G>(b);

@@ -15,9 +15,9 @@ enum { PARTS_WHY = 512 };
  * -1: why says. */
 long long parts_library(const struct parts_conv *c, int half, char *why);
 int parts_library_issue(void *const *buffers, void *workspace, void *stream, char *why);
-/* Microseconds of conv_tc by the estimate, with this end (enum ww_conv_end) and width, height and images of a tile; the
- * end, and the tile, that a plan chooses. */
-double parts_estimate(const struct parts_conv *c, int end, const int *tile);
+/* Microseconds of conv_tc by the estimate, with this end (enum ww_conv_end), filters, and width, height and images of a
+ * tile; the end, and the tile, that a plan chooses. */
+double parts_estimate(const struct parts_conv *c, int end, int filters, const int *tile);
 int parts_choice(const struct parts_conv *c, int *tile);
 /* The RUNS of after_halves. */
 int parts_runs(long long rows, long long cols);

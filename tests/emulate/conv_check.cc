@@ -15,7 +15,8 @@ static float draw()
 }
 
 /* R x R elements, the image padded to keep its size; tiles of TW x TH pixels of as many images as fill BN. */
-template <int N, int C, int K, int H, int W, int R, int STRIDE, int BN, int TW, int TH, int STAGED, int PAIRS = 1>
+template <int N, int C, int K, int H, int W, int R, int STRIDE, int BN, int TW, int TH, int STAGED, int PAIRS = 1,
+	int FILTERS = 128>
 struct shape {
 	enum {
 		n = N,
@@ -51,6 +52,7 @@ struct shape {
 		exact = 0,
 		staged = STAGED,
 		pairs = PAIRS,
+		filters = FILTERS,
 		kt = 1,
 		pt = 1
 	};
@@ -116,13 +118,13 @@ template <class S, class E> static int wrong()
 	host::launch(S::k, 1, 1, 256, 1,
 		[&] { ww::conv_pack_w<0>(w.data(), S::c * taps, taps, S::c, taps, S::cb, ws.data(), aw.data()); });
 	const ww_tensor_map ta = { (char *)ws.data(), 0, 2, 3, 3, 0, { taps * cp, S::k, 1 },
-		{ 2, 2 * taps * cp, 2 * taps * cp * S::k }, { 64, 128, 1 }, { 1, 1, 1 } };
+		{ 2, 2 * taps * cp, 2 * taps * cp * S::k }, { 64, S::filters, 1 }, { 1, 1, 1 } };
 	const ww_tensor_map tb = { (char *)xs.data(), 0, 2, 4, 3, 0, { cp, S::w, S::h, S::n },
 		{ 2, 2 * cp, 2 * cp * S::w, 2 * cp * hw }, { 64, S::tw * S::sw, S::th * S::sh, S::tn },
 		{ 1, S::sw, S::sh, 1 } };
 	E e;
 	(out &)e = { y.data(), bias.data(), stored.data(), S::k, pixels };
-	host::launch(plane_tiles * ((S::n + S::tn - 1) / S::tn) * ((S::k + 127) / 128) > 1 ? 2 : 1, 1, 1,
+	host::launch(plane_tiles * ((S::n + S::tn - 1) / S::tn) * ((S::k + S::filters - 1) / S::filters) > 1 ? 2 : 1, 1, 1,
 		128 + 256 * S::pairs, 1, [&] { ww::conv_tc<S>(ta, tb, aw.data(), ax.data(), e); });
 	for (int n = 0; n < S::n; n++)
 		for (int k = 0; k < S::k; k++)
@@ -141,8 +143,8 @@ template <class S, class E> static int wrong()
 			}
 	if (bad)
 		fprintf(stderr,
-			"%d x %d x %d x %d to %d, %d x %d, stride %d, tiles of %d by %d of %d, staged %d, pairs %d: %d wrong\n",
-			S::n, S::c, S::h, S::w, S::k, S::r, S::s, S::sh, S::tw, S::th, S::bn, S::staged, S::pairs, bad);
+			"%d x %d x %d x %d to %d, %d x %d, stride %d, tiles of %d by %d of %d, staged %d, pairs %d, %d filters: %d wrong\n",
+			S::n, S::c, S::h, S::w, S::k, S::r, S::s, S::sh, S::tw, S::th, S::bn, S::staged, S::pairs, S::filters, bad);
 	return bad > 0;
 }
 
@@ -189,6 +191,10 @@ int main()
 			wrong<shape<1, 8, 9, 2, 60, 1, 1, 128, 64, 2, 1, 2>, out_ahead>() +
 			wrong<shape<3, 70, 130, 9, 14, 3, 1, 128, 16, 8, 1, 2>, out>() +
 			wrong<shape<5, 8, 72, 5, 21, 1, 1, 128, 8, 1, 1, 2>, out_ahead>() +
+			/* 64 filters a tile, each warpgroup with half of the pixels */
+			wrong<shape<2, 70, 70, 5, 14, 3, 1, 256, 16, 8, 0, 1, 64>, out>() +
+			wrong<shape<1, 8, 40, 3, 60, 3, 1, 256, 64, 4, 1, 1, 64>, out_ahead>() +
+			wrong<shape<5, 8, 72, 5, 21, 1, 1, 256, 8, 1, 1, 2, 64>, out_ahead>() +
 			packed_otherwise<ww::CONV_TF32>(5, 70, 130, 3, 2) + packed_otherwise<ww::CONV_EXACT>(3, 40, 21, 1, 3) +
 			packed_otherwise<ww::CONV_HALVES>(4, 20, 77, 2, 1));
 	return 0;

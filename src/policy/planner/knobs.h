@@ -51,7 +51,8 @@ struct knobs {
 		} cpu_conv;
 		struct {
 			int bn, tw;
-			int end; /* conv_tc: how its results reach memory, enum ww_conv_end */
+			int end;     /* conv_tc: how its results reach memory, enum ww_conv_end */
+			int filters; /* conv_tc: 64 of a tile in place of 128 */
 		} conv;
 		struct {
 			int bq, bk;

@@ -863,23 +863,24 @@ static void test_library_nodes(void **state)
 	}
 }
 
-/* The tensor-core template's other ends: not of transposed convolutions. */
+/* The tensor-core template's other ends and smaller tiles: not of transposed convolutions. */
 static void test_staged_ends(void **state)
 {
 	static const struct {
 		const char *name;
-		int end;
+		int end, filters;
 		const char *says; /* NULL: from registers */
-	} want[] = { { "example_conv_bias_relu.json", WW_CONV_REGISTERS, NULL },
-		{ "example_conv_bias_relu.json", WW_CONV_STAGED, ", .staged = 1,\n" },
-		{ "example_conv_bias_relu.json", WW_CONV_PAIRS, ", .staged = 1, .pairs = 2,\n" },
-		{ "conv_end.json", WW_CONV_STAGED, ", .staged = 1,\n" },
-		{ "example_conv_transpose_gelu.json", WW_CONV_STAGED, NULL } };
+	} want[] = { { "example_conv_bias_relu.json", WW_CONV_REGISTERS, 0, NULL },
+		{ "example_conv_bias_relu.json", WW_CONV_STAGED, 0, ", .staged = 1,\n" },
+		{ "example_conv_bias_relu.json", WW_CONV_PAIRS, 0, ", .staged = 1, .pairs = 2,\n" },
+		{ "conv_end.json", WW_CONV_STAGED, 0, ", .staged = 1,\n" },
+		{ "example_conv_transpose_gelu.json", WW_CONV_STAGED, 64, NULL },
+		{ "conv_end.json", WW_CONV_PAIRS, 64, ", .staged = 1, .pairs = 2, .filters = 64,\n" } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
 		json_t *g = fixture(want[i].name), *d = device();
-		const struct knobs knobs = { .library = LIBRARY_NO, .conv.end = want[i].end };
+		const struct knobs knobs = { .library = LIBRARY_NO, .conv.end = want[i].end, .conv.filters = want[i].filters };
 		struct pl_result r;
 
 		ww_pl_build(g, d, "cuda", &knobs, 1, NULL, &r);
@@ -888,6 +889,7 @@ static void test_staged_ends(void **state)
 		if (want[i].says ? !strstr(r.plan_text, want[i].says) : strstr(r.plan_text, ".staged") != NULL)
 			fail_msg("%s, %d: %s", want[i].name, want[i].end, r.plan_text);
 		assert_int_equal(strstr(r.device_text, "__launch_bounds__(640, 1)") != NULL, want[i].end == WW_CONV_PAIRS);
+		assert_int_equal(strstr(r.plan_text, ".filters") != NULL, want[i].filters && want[i].says);
 		ww_pl_result_release(&r);
 		json_decref(g);
 		json_decref(d);
@@ -902,10 +904,10 @@ static void test_conv_ends(void **state)
 		struct ww_conv_forward c;
 		int end;
 		double us;
-	} want[] = { { { 17, 64, 64, 128, 128, 9, 1, 1 }, WW_CONV_REGISTERS, 105.4 },
-		{ { 128, 64, 128, 126, 126, 9, 1, 1 }, WW_CONV_PAIRS, 720.7 },
-		{ { 64, 64, 64, 256, 256, 9, 1, 1 }, WW_CONV_REGISTERS, 1370.9 },
-		{ { 8, 64, 128, 510, 1022, 9, 1, 1 }, WW_CONV_PAIRS, 1502.5 } };
+	} want[] = { { { 17, 64, 64, 128, 128, 9, 1, 1, 128 }, WW_CONV_REGISTERS, 105.4 },
+		{ { 128, 64, 128, 126, 126, 9, 1, 1, 128 }, WW_CONV_PAIRS, 720.7 },
+		{ { 64, 64, 64, 256, 256, 9, 1, 1, 128 }, WW_CONV_REGISTERS, 1370.9 },
+		{ { 8, 64, 128, 510, 1022, 9, 1, 1, 128 }, WW_CONV_PAIRS, 1502.5 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {

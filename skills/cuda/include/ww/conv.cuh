@@ -30,6 +30,8 @@
  *
  * pairs: 2, staged tiles of 128 pixels; one pair of consumer warpgroups multiplies while the other stores.
  *
+ * filters: 64 in a tile in place of 128; each warpgroup of a pair has half of the pixels, with two pairs of 256.
+ *
  * conv_direct: a thread a few output channels of a few pixels below each other (transposed: a stride apart, so that
  * they see the same taps), products and sums in fp32, operands of 16 bits too, any groups, dilation, stride, one to
  * three dimensions.  For depthwise convolutions and few channels, or few a group, where tiles of a matrix product are
@@ -63,7 +65,7 @@
 			od = kernel##_OD, oh = kernel##_OH, ow = kernel##_OW, sd = kernel##_SD, sh = kernel##_SH, sw = kernel##_SW, \
 			pd = kernel##_PD, ph = kernel##_PH, pw = kernel##_PW, dd = kernel##_DD, dh = kernel##_DH, dw = kernel##_DW, \
 			cb = kernel##_CB, bn = kernel##_BN, tw = kernel##_TW, th = kernel##_TH, tn = kernel##_TN, stages = kernel##_STAGES, \
-			pair = kernel##_PAIR, exact = kernel##_EXACT, staged = kernel##_STAGED, pairs = kernel##_PAIRS, \
+			pair = kernel##_PAIR, exact = kernel##_EXACT, staged = kernel##_STAGED, pairs = kernel##_PAIRS, filters = kernel##_FILTERS, \
 			kt = kernel##_KT, pt = kernel##_PT \
 		}; \
 	};
@@ -279,7 +281,9 @@ template <class S, class E> struct conv_job {
 	enum : int { phases = S::transposed ? S::sh * S::sw : 1 };
 	enum : int { plane_h = S::transposed ? (S::oh + S::sh - 1) / S::sh : S::oh };
 	enum : int { plane_w = S::transposed ? (S::ow + S::sw - 1) / S::sw : S::ow };
-	enum : int { mt = (S::k + 127) / 128 };
+	enum : int { mt = (S::k + S::filters - 1) / S::filters };
+	/* A warpgroup's pixels, and its results of each thread: of 64 filters half of the tile's. */
+	enum : int { width = S::bn * S::filters / 128, sums = width / 2 };
 	enum : int { tiles_w = (plane_w + S::tw - 1) / S::tw };
 	enum : int { tiles_h = (plane_h + S::th - 1) / S::th };
 	enum : int { tiles_n = (S::n + S::tn - 1) / S::tn };
@@ -291,7 +295,7 @@ template <class S, class E> struct conv_job {
 			int phase = t % phases;
 			t /= phases;
 			py = phase / (S::transposed ? S::sw : 1), px = phase % (S::transposed ? S::sw : 1);
-			k = t % mt * 128, t /= mt;
+			k = t % mt * S::filters, t /= mt;
 			w = t % tiles_w * S::tw, t /= tiles_w;
 			h = t % tiles_h * S::th, n = t / tiles_h * S::tn;
 		}
@@ -321,11 +325,13 @@ template <class S, class E> struct conv_job {
 
 	/* Eight channels of LINE pixels at a time: a thread has two adjacent pixels of a channel in each eight of them;
 	 * then it gets V adjacent ones, and its neighbours those behind them. */
-	__device__ __forceinline__ void done_staged(const place &at, int wg, const float (&acc)[S::bn / 2]) const
+	__device__ __forceinline__ void done_staged(const place &at, int wg, const float (&acc)[sums]) const
 	{
 		static_assert(!S::transposed, "neighbours in a tile are neighbours in memory");
-		enum : int { V = S::ow % 4 == 0 ? 4 : S::ow % 2 == 0 ? 2 : 1, LINE = 128, AHEAD = 4, STEPS = S::bn / LINE * 2 };
-		const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 - 4, k0 = at.k + wg * 64 + warp % 4 * 16;
+		enum : int { V = S::ow % 4 == 0 ? 4 : S::ow % 2 == 0 ? 2 : 1, LINE = 128, AHEAD = 4, STEPS = width / LINE * 2 };
+		static_assert(STEPS > 0, "a warpgroup has 128 pixels");
+		const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 - 4, half = S::filters == 128 ? 0 : wg * width;
+		const int k0 = at.k + (S::filters == 128 ? wg * 64 : 0) + warp % 4 * 16;
 		float *box = parked + warp * 8 * LINE;
 
 		if (k0 >= S::k)
@@ -347,7 +353,7 @@ template <class S, class E> struct conv_job {
 			__syncwarp();
 #pragma unroll 1
 			for (int i = 0; i < LINE / 32 / V; i++) {
-				const int p = (i * 32 + lane) * V, pix = step / 2 * LINE + p;
+				const int p = (i * 32 + lane) * V, pix = half + step / 2 * LINE + p;
 				const int n = at.n + pix / (S::tw * S::th), h = at.h + pix / S::tw % S::th, w = at.w + pix % S::tw;
 
 				if (n >= S::n || h >= S::oh || w >= S::ow)
@@ -377,10 +383,11 @@ template <class S, class E> struct conv_job {
 		}
 	}
 
-	__device__ __forceinline__ void done_direct(const place &at, int wg, const float (&acc)[S::bn / 2]) const
+	__device__ __forceinline__ void done_direct(const place &at, int wg, const float (&acc)[sums]) const
 	{
 		const int step = S::transposed ? S::sw : 1, pairs = step == 1 && S::ow % 2 == 0;
-		int lane = threadIdx.x & 31, k0 = at.k + wg * 64 + (threadIdx.x / 32 % 4) * 16 + lane / 4;
+		int lane = threadIdx.x & 31, first = S::filters == 128 ? 0 : wg * width;
+		int k0 = at.k + (S::filters == 128 ? wg * 64 : 0) + (threadIdx.x / 32 % 4) * 16 + lane / 4;
 
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
@@ -389,8 +396,8 @@ template <class S, class E> struct conv_job {
 				continue;
 			float uw = unscale(__ldg(sw + k));
 #pragma unroll
-			for (int j = 0; j < S::bn / 8; j++) {
-				int pix = j * 8 + lane % 4 * 2;
+			for (int j = 0; j < width / 8; j++) {
+				int pix = first + j * 8 + lane % 4 * 2;
 				int n = at.n + pix / (S::tw * S::th), h = at.h + pix / S::tw % S::th, w = at.w + pix % S::tw;
 				int oh = S::transposed ? h * S::sh + at.py : h, ow = w * step + at.px;
 				if (n >= S::n || oh >= S::oh || ow >= S::ow)
@@ -415,7 +422,7 @@ template <class S, class E> struct conv_job {
 		}
 	}
 
-	__device__ __forceinline__ void done(int tile, int wg, const float (&acc)[S::bn / 2]) const
+	__device__ __forceinline__ void done(int tile, int wg, const float (&acc)[sums]) const
 	{
 		if constexpr (S::staged)
 			done_staged(place(tile), wg, acc);
@@ -427,8 +434,8 @@ template <class S, class E> struct conv_job {
 template <class S, class E> __device__ __forceinline__ void conv_tc(
 	const ww_tensor_map &ta, const ww_tensor_map &tb, const unsigned *sw, const unsigned *sx, const E &e)
 {
-	conv_job<S, E> job = { &ta, &tb, sw, sx, e, pipeline_extra<S::bn, S::stages>() };
-	pipeline<__half, S::stages, S::bn, S::exact ? 3 : 1, S::exact ? 4 : 0, 1, S::pairs>(job);
+	conv_job<S, E> job = { &ta, &tb, sw, sx, e, pipeline_extra<S::bn, S::stages, S::filters>() };
+	pipeline<__half, S::stages, S::bn, S::exact ? 3 : 1, S::exact ? 4 : 0, 1, S::pairs, S::filters>(job);
 }
 
 #endif

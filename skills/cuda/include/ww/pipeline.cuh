@@ -18,6 +18,8 @@
  * tile.  Of a short K storing takes longer than the products (128 x 128 x 128 with a bias in 16 bits: 2 us and 1).  All
  * four share the registers, so tiles are 128 columns wide at most, 64 with PROMOTE.
  *
+ * ROWS = 64: A has so many rows, of which both warpgroups of a pair multiply all, each with half of the rows of B.
+ *
  * CLUSTER = 2: two blocks with adjacent A tiles share B: each loads half of it and multicasts it to both, which
  * takes the load on L2 from (128 + BN) to (128 + BN/2) rows a block and stage.
  *
@@ -26,7 +28,7 @@
  *     int tiles() const;                  of one cluster
  *     int steps(int tile) const;          stages of K
  *     void load(int tile, int step, unsigned a, unsigned b, unsigned bar) const;    issue the copies of one stage
- *     void done(int tile, int wg, float (&acc)[BN / 2]) const;                      wg 0, 1
+ *     void done(int tile, int wg, float (&acc)[BN / 2]) const;                      wg 0, 1; ROWS 64: BN / 4
  */
 #ifndef WW_PIPELINE_CUH
 #define WW_PIPELINE_CUH
@@ -36,8 +38,8 @@
 namespace ww
 {
 
-template <int BN, int STAGES> struct stages {
-	enum : int { a_bytes = 128 * 128 };
+template <int BN, int STAGES, int ROWS = 128> struct stages {
+	enum : int { a_bytes = ROWS * 128 };
 	enum : int { b_bytes = BN * 128 };
 	enum : int { bytes = a_bytes + b_bytes };
 	enum : int { all_bytes = bytes * STAGES };
@@ -57,10 +59,10 @@ template <class J, int CLUSTER> __device__ __forceinline__ int pipeline_next(int
 	return tile % J::run ? tile : tile + (gridDim.x / CLUSTER - 1) * J::run;
 }
 
-template <class J, int STAGES, int BN, int CLUSTER>
+template <class J, int STAGES, int BN, int CLUSTER, int ROWS = 128>
 __device__ __forceinline__ void pipeline_produce(const J &job, unsigned base, unsigned full, unsigned empty)
 {
-	typedef stages<BN, STAGES> S;
+	typedef stages<BN, STAGES, ROWS> S;
 	int tiles = job.tiles(), stage = 0;
 	unsigned phase = 1;
 
@@ -117,15 +119,16 @@ __device__ __forceinline__ void pipeline_mma(float (&acc)[BN / 2], unsigned a, u
 }
 
 /* turns: of each pair a barrier where it waits for the other one's products. */
-template <class J, class T, int STAGES, int BN, int TERMS, int PROMOTE, int CLUSTER, int PAIRS>
+template <class J, class T, int STAGES, int BN, int TERMS, int PROMOTE, int CLUSTER, int PAIRS, int ROWS>
 __device__ __forceinline__ void pipeline_consume(
 	const J &job, int wg, unsigned base, unsigned full, unsigned empty, unsigned turns)
 {
-	typedef stages<BN, STAGES> S;
-	const int pair = wg / 2;
+	typedef stages<BN, STAGES, ROWS> S;
+	enum : int { N = BN * ROWS / 128 }; /* rows of B for each warpgroup */
+	const int pair = wg / 2, from_a = ROWS == 128 ? wg % 2 * 64 * 128 : 0, from_b = ROWS == 128 ? 0 : wg % 2 * N * 128;
 	int tiles = job.tiles(), stage = 0, tile = blockIdx.x / CLUSTER * J::run;
 	unsigned phase = 0, turn = pair == 0; /* the first pair's first turn has come */
-	float acc[BN / 2];
+	float acc[N / 2];
 	auto pass = [&] { /* the other pair's tile */
 		if (PAIRS > 1) {
 			stage += tile < tiles ? job.steps(tile) : 0;
@@ -145,14 +148,14 @@ __device__ __forceinline__ void pipeline_consume(
 			bar_wait(turns + 8 * pair, turn);
 			turn ^= 1;
 		}
-		float sum[PROMOTE ? BN / 2 : 1];
+		float sum[PROMOTE ? N / 2 : 1];
 
 #pragma unroll
-		for (int i = 0; i < (PROMOTE ? BN / 2 : 1); i++)
+		for (int i = 0; i < (PROMOTE ? N / 2 : 1); i++)
 			sum[i] = 0.f;
 		if (steps == 0) {
 #pragma unroll
-			for (int i = 0; i < BN / 2; i++)
+			for (int i = 0; i < N / 2; i++)
 				acc[i] = 0.f;
 		}
 		for (int k = 0; k < steps;) {
@@ -162,7 +165,7 @@ __device__ __forceinline__ void pipeline_consume(
 				bar_wait(full + 8 * stage, phase);
 				wgmma_pin(acc);
 				wgmma_begin();
-				pipeline_mma<BN, TERMS, T>(acc, a + wg % 2 * 64 * 128, a + S::a_bytes, keep);
+				pipeline_mma<N, TERMS, T>(acc, a + from_a, a + S::a_bytes + from_b, keep);
 				wgmma_commit();
 				wgmma_wait<1>();
 				/* the stage before this one has been read */
@@ -180,14 +183,14 @@ __device__ __forceinline__ void pipeline_consume(
 			pipeline_release<CLUSTER>(empty, last);
 			if (PROMOTE) {
 #pragma unroll
-				for (int i = 0; i < BN / 2; i++)
-					sum[i < (PROMOTE ? BN / 2 : 1) ? i : 0] += acc[i];
+				for (int i = 0; i < N / 2; i++)
+					sum[i < (PROMOTE ? N / 2 : 1) ? i : 0] += acc[i];
 			}
 		}
 		if (PROMOTE) {
 #pragma unroll
-			for (int i = 0; i < BN / 2; i++)
-				acc[i] = sum[i < (PROMOTE ? BN / 2 : 1) ? i : 0];
+			for (int i = 0; i < N / 2; i++)
+				acc[i] = sum[i < (PROMOTE ? N / 2 : 1) ? i : 0];
 		}
 		if (steps == 0)
 			pipeline_hand_over<PAIRS>(turns, pair);
@@ -198,21 +201,21 @@ __device__ __forceinline__ void pipeline_consume(
 }
 
 /* The start of a job's own shared memory, after the stages and their barriers. */
-template <int BN, int STAGES> __device__ __forceinline__ float *pipeline_extra()
+template <int BN, int STAGES, int ROWS = 128> __device__ __forceinline__ float *pipeline_extra()
 {
 	extern __shared__ unsigned char ww_dynamic_shared[];
 	unsigned at = saddr(ww_dynamic_shared), base = (at + 1023) & ~1023u;
-	return (float *)(ww_dynamic_shared + (base - at) + stages<BN, STAGES>::all_bytes + 16 * STAGES + 16);
+	return (float *)(ww_dynamic_shared + (base - at) + stages<BN, STAGES, ROWS>::all_bytes + 16 * STAGES + 16);
 }
 
 /* Dynamic shared memory: stages<BN, STAGES>::all_bytes, 16 * STAGES + 16 for the barriers, 1024 to align, and the job's
  * own. */
-template <class T, int STAGES, int BN, int TERMS, int PROMOTE, int CLUSTER, int PAIRS = 1, class J>
+template <class T, int STAGES, int BN, int TERMS, int PROMOTE, int CLUSTER, int PAIRS = 1, int ROWS = 128, class J>
 __device__ __forceinline__ void pipeline(const J &job)
 {
 	extern __shared__ unsigned char ww_dynamic_shared[];
 	unsigned base = (saddr(ww_dynamic_shared) + 1023) & ~1023u;
-	unsigned full = base + stages<BN, STAGES>::all_bytes, empty = full + 8 * STAGES, turns = empty + 8 * STAGES;
+	unsigned full = base + stages<BN, STAGES, ROWS>::all_bytes, empty = full + 8 * STAGES, turns = empty + 8 * STAGES;
 	typedef pipeline_shape<PAIRS> R;
 	int wg = threadIdx.x / 128;
 
@@ -231,10 +234,10 @@ __device__ __forceinline__ void pipeline(const J &job)
 	if (wg == 0) {
 		regs_shrink<R::producer>();
 		if (threadIdx.x == 0)
-			pipeline_produce<J, STAGES, BN, CLUSTER>(job, base, full, empty);
+			pipeline_produce<J, STAGES, BN, CLUSTER, ROWS>(job, base, full, empty);
 	} else {
 		regs_grow<R::consumer>();
-		pipeline_consume<J, T, STAGES, BN, TERMS, PROMOTE, CLUSTER, PAIRS>(job, wg - 1, base, full, empty, turns);
+		pipeline_consume<J, T, STAGES, BN, TERMS, PROMOTE, CLUSTER, PAIRS, ROWS>(job, wg - 1, base, full, empty, turns);
 	}
 	__syncwarp();
 	if (CLUSTER > 1)

@@ -948,13 +948,13 @@ static void build_last(struct pl *pl, struct kern *k)
  * estimate has it. */
 static struct ww_conv_way way_of(struct pl *pl, const struct kern *k)
 {
-	const struct knobs *kn = pl_knobs(pl, k->id);
+	const struct knobs *kn = pl_knobs(pl, k->id), none = { .conv.filters = kn->conv.filters };
 	struct ww_conv_way way = { WW_CONV_REGISTERS, kn->conv.bn, { kn->conv.tw <= 64 ? kn->conv.tw : 0, 0, 0, 0 }, 0 };
 
 	if (k->anchor->conv.transposed)
 		return way;
-	way = pl_conv_way(pl, k->anchor, kn->conv.end, kn->conv.bn, kn->conv.tw);
-	return way.tile.tiles ? way : pl_conv_way(pl, k->anchor, 0, 0, 0);
+	way = pl_conv_way(pl, k->anchor, kn);
+	return way.tile.tiles ? way : pl_conv_way(pl, k->anchor, &none);
 }
 
 /* Does the tensor-core template store four pixels at a time?  Unstaged where a block does two phases of a row, as
@@ -1066,8 +1066,8 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 
 static const struct knob_row cuda_knobs[] = { { KNOB(conv.end), "end",
 												  { WW_CONV_PAIRS, WW_CONV_STAGED, WW_CONV_REGISTERS } },
-	{ KNOB(conv.bn), "bn", { 256, 128 } }, { KNOB(conv.tw), "tw", { 16, 32, 128, 64, 8 } },
-	{ KNOB(choice), "algorithm", { 1, 2, 4, 3 } }, { 0 } };
+	{ KNOB(conv.filters), "filters", { 64 } }, { KNOB(conv.bn), "bn", { 256, 128 } },
+	{ KNOB(conv.tw), "tw", { 16, 32, 128, 64, 8 } }, { KNOB(choice), "algorithm", { 1, 2, 4, 3 } }, { 0 } };
 
 /* The statement of plan.c that has the library write to buffer `y`. */
 static const char *node(struct pl *pl, const struct kern *k, const char *y)
@@ -1130,14 +1130,15 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, "
 		".w_offset_bytes = %s,\n"
-		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d%s,\n\t\t%s });\n%s",
+		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d%s%s,\n\t\t%s });\n%s",
 		tc ? "tc" : "direct", pl_plan_buf(pl, sp->in[0].buf), pl_plan_buf(pl, sp->in[1].buf), pl_bytes(pl, &sp->in[0]),
 		pl_bytes(pl, &sp->in[1]), ix_text(pl, sp->out->size[0]), ix_text(pl, sp->in[0].size[1]),
 		ix_text(pl, sp->out->size[1]), sp->conv.transposed, sp->conv.groups, way.bn, way.tile.tw,
 		way.end == WW_CONV_STAGED      ? ", .staged = 1"
 			: way.end == WW_CONV_PAIRS ? ", .staged = 1, .pairs = 2"
 									   : "",
-		geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
+		tc && !sp->conv.transposed && kn->conv.filters == 64 ? ", .filters = 64" : "", geometry2(pl, sp),
+		pl_plan_args(pl, k, "\t"));
 }
 
 static void print_halves(struct pl *pl, struct kern *k, struct ww_str *s)

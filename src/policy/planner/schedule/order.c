@@ -317,22 +317,23 @@ static double transposed_us(const struct pl *pl, const struct anchor *s)
 			t.tiles * sh * sw, ix_num(y[1]), ix_num(s->in[0].size[1]), taps, h * w % 2 != 0, pl->dev.sm_count));
 }
 
-struct ww_conv_way pl_conv_way(const struct pl *pl, const struct anchor *s, int end, int bn, int tw)
+struct ww_conv_way pl_conv_way(const struct pl *pl, const struct anchor *s, const struct knobs *kn)
 {
 	const struct ix *const *y = s->out->size;
 	struct ww_conv_forward c = { ix_num(y[0]), ix_num(s->in[0].size[1]), ix_num(y[1]), ix_num(y[2]), ix_num(y[3]), 1,
-		(int)s->conv.stride[0], (int)s->conv.stride[1] };
+		(int)s->conv.stride[0], (int)s->conv.stride[1], kn->conv.filters };
 
 	pl_conv_work(s, &c.taps);
-	return ww_conv_best_way(&c, end, bn, tw, pl->dev.sm_count);
+	return ww_conv_best_way(&c, kn->conv.end, c.filters == 64 ? 0 : kn->conv.bn, kn->conv.tw, pl->dev.sm_count);
 }
 
 double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
 {
+	const struct knobs none = { 0 };
 	double packed = bytes_of(s->in[0].size, 4, WW_F32) + bytes_of(s->in[1].size, 4, WW_F32);
 
 	return 5 * LAUNCH_US + PACK_US + 2.5 * packed / OUR_BYTES +
-		(s->conv.transposed ? transposed_us(pl, s) : pl_conv_way(pl, s, 0, 0, 0).us);
+		(s->conv.transposed ? transposed_us(pl, s) : pl_conv_way(pl, s, &none).us);
 }
 
 double pl_conv_halves_us(const struct anchor *s)

@@ -103,9 +103,9 @@ double pl_order_us(struct pl *pl);
  * of ours that turn its image and its result, and by the library as it lies; bare: nothing is fused behind it. */
 double pl_conv_tc_us(const struct pl *pl, const struct anchor *s);
 struct ww_conv_way;
-/* The tensor-core template's tile and end, not transposed: of those with this end (enum ww_conv_end), pixels and width
- * of a tile, 0 being any, the fastest by the estimate; no tiles: none fits. */
-struct ww_conv_way pl_conv_way(const struct pl *pl, const struct anchor *s, int end, int bn, int tw);
+/* The tensor-core template's tile and end, not transposed: of those that the knobs allow the fastest by the estimate;
+ * no tiles: none fits. */
+struct ww_conv_way pl_conv_way(const struct pl *pl, const struct anchor *s, const struct knobs *kn);
 double pl_conv_direct_us(const struct pl *pl, const struct anchor *s);
 double pl_conv_halves_us(const struct anchor *s);
 double pl_conv_turned_us(const struct anchor *s);

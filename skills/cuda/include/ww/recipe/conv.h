@@ -20,12 +20,13 @@ struct ww_conv2d {
 	int transposed, groups; /* groups 0 counts as 1 */
 	long long d, t;         /* depth of the image and of the kernel */
 	int stride3, pad3, dil3, out_pad3;
-	int exact;  /* conv_tc: 1 fp32-class accuracy (about a third of the speed), 0 TF32-class */
-	int bn;     /* conv_tc: pixels a tile, 128 or 256; default 256 */
-	int tw;     /* conv_tc: width of a tile, 8 to bn (transposed: to 64); default by the estimate of conv_tile.h */
-	int stages; /* conv_tc: default 4 (bn 256), 6 (bn 128) */
-	int staged; /* conv_tc, not transposed: 1 results go through shared memory, planes are stored in long pieces */
-	int pairs;  /* conv_tc: 2, staged and bn 128, one pair of warpgroups multiplies while the other stores */
+	int exact;   /* conv_tc: 1 fp32-class accuracy (about a third of the speed), 0 TF32-class */
+	int bn;      /* conv_tc: pixels a tile, 128 or 256; default 256 */
+	int tw;      /* conv_tc: width of a tile, 8 to bn (transposed: to 64); default by the estimate of conv_tile.h */
+	int stages;  /* conv_tc: default 4 (bn 256), 6 (bn 128) */
+	int staged;  /* conv_tc, not transposed: 1 results go through shared memory, planes are stored in long pieces */
+	int pairs;   /* conv_tc: 2, staged and bn 128, one pair of warpgroups multiplies while the other stores */
+	int filters; /* conv_tc, not transposed, not exact: 64 in a tile in place of 128; bn 256, also with two pairs */
 };
 
 static int ww_conv_or1(int v) { return v ? v : 1; }
@@ -55,7 +56,7 @@ static long long ww_conv_od(const struct ww_conv2d *c)
 }
 
 static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn, int tw, int th, int tn, int stages,
-	int pair, int exact, int staged, int pairs, int kt, int pt)
+	int pair, int exact, int staged, int pairs, int filters, int kt, int pt)
 {
 	const struct {
 		const char *name;
@@ -68,7 +69,7 @@ static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn,
 		{ "DD", ww_conv_or1(c->dil3) }, { "DH", ww_conv_or1(c->dil[0]) }, { "DW", ww_conv_or1(c->dil[1]) },
 		{ "CB", ww_cdiv(c->c, exact ? 32 : 64) }, { "BN", bn }, { "TW", tw }, { "TH", th }, { "TN", tn },
 		{ "STAGES", stages }, { "PAIR", pair }, { "EXACT", exact }, { "STAGED", staged }, { "PAIRS", pairs },
-		{ "KT", kt }, { "PT", pt } };
+		{ "FILTERS", filters }, { "KT", kt }, { "PT", pt } };
 
 	for (int i = 0; i < (int)(sizeof m / sizeof m[0]); i++)
 		ww_tunable(p, c->kernel, m[i].name, m[i].value);
@@ -88,7 +89,7 @@ static void ww_recipe_conv_direct(struct ww_plan *p, const struct ww_conv2d *c)
 		return;
 	}
 	t = ww_conv_thread(&l, ww_device(p)->sm_count);
-	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0, 0, 0, 1, t.kt, t.pt);
+	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0, 0, 0, 1, 128, t.kt, t.pt);
 	ww_launch(p, c->kernel, ww_cdiv(ww_conv_threads(&l, t), 256), 1, 1, 256, 1, 1);
 	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
 	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
@@ -164,21 +165,17 @@ static void ww_conv_pack(struct ww_plan *p, struct ww_conv_packed *c)
 static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 {
 	int exact = c->exact != 0, staged = c->staged && !c->transposed, pairs = staged && c->pairs == 2 ? 2 : 1;
+	int filters = c->filters == 64 && !c->transposed && !exact ? 64 : 128;
 	/* One block computes two phases of a row (conv.cuh); the results that it keeps take 64 KiB. */
 	int pair = c->transposed && c->stride[1] == 2 && ww_conv_ow(c) % 4 == 0 && c->bn != 256;
-	int bn = pair || exact || (pairs == 2 && !c->bn) ? 128
-		: c->bn                                      ? c->bn
-													 : 256,
-		stages = c->stages   ? c->stages
-		: pair || pairs == 2 ? 5
-		: bn == 256          ? 4
-							 : 6;
+	int bn = pair || exact || (pairs == 2 && !c->bn && filters == 128) ? 128 : c->bn ? c->bn : 256;
+	int stages = c->stages ? c->stages : bn == 256 ? 4 : pair || pairs == 2 ? 5 : 6;
 	int sh = ww_conv_or1(c->stride[0]), sw = ww_conv_or1(c->stride[1]), bh = c->transposed ? 1 : sh,
 		bw = c->transposed ? 1 : sw;
 	long long oh = ww_conv_oh(c), ow = ww_conv_ow(c), cp = ww_cdiv(c->c, exact ? 32 : 64) * 64, taps = c->r * c->s,
 			  hw = c->h * c->w;
 	long long plane_h = c->transposed ? ww_cdiv(oh, sh) : oh, plane_w = c->transposed ? ww_cdiv(ow, sw) : ow;
-	const struct ww_conv_forward forward = { c->n, c->c, c->k, oh, ow, (double)taps, bh, bw };
+	const struct ww_conv_forward forward = { c->n, c->c, c->k, oh, ow, (double)taps, bh, bw, filters };
 	struct ww_conv_tile tile;
 	struct ww_conv_packed packed = { .x_buf = c->x_buf,
 		.w_buf = c->w_buf,
@@ -197,8 +194,8 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 		ww_fail(p, "conv_tc: needs groups 1, two dimensions, stride up to 8, bn 128 or 256");
 		return;
 	}
-	if (pairs == 2 && (bn != 128 || exact)) {
-		ww_fail(p, "conv_tc: two pairs need bn 128, and not exact");
+	if (filters == 64 ? bn != 256 : pairs == 2 && (bn != 128 || exact)) {
+		ww_fail(p, "conv_tc: two pairs need bn 128, and not exact; 64 filters bn 256");
 		return;
 	}
 	tile = c->transposed ? ww_conv_square_tile(bn, c->tw, c->n, plane_h, plane_w)
@@ -213,13 +210,14 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 		return;
 	}
 	ww_conv_pack(p, &packed);
-	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, staged, pairs, 1, 1);
-	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(c->k, 128) * (c->transposed ? sh * sw : 1) / (pair ? 2 : 1),
-		bn, stages, 1, pairs,
-		pair         ? 256 * bn * 2
-			: staged ? pairs * 8 * 8 * 128 * 4
-					 : 0);
-	ww_arg_kmajor(p, packed.ws, 0, WW_F16, taps * cp, c->k, 1, 2 * taps * cp, 0, 128);
+	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, staged, pairs, filters, 1, 1);
+	ww_launch_pipeline(p, c->kernel,
+		tile.tiles * ww_cdiv(c->k, filters) * (c->transposed ? sh * sw : 1) / (pair ? 2 : 1), bn, stages, 1, pairs,
+		(pair ? 256 * bn * 2
+				: staged ? pairs * 8 * 8 * 128 * 4
+						 : 0) -
+			stages * (128 - filters) * 128);
+	ww_arg_kmajor(p, packed.ws, 0, WW_F16, taps * cp, c->k, 1, 2 * taps * cp, 0, filters);
 	ww_arg_tmap(p,
 		&(struct ww_tmap){ .buf = packed.xs,
 			.dtype = WW_F16,

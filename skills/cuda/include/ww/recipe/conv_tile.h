@@ -53,15 +53,16 @@ static inline double ww_conv_transposed_us(long long tiles, long long k, long lo
 	return (double)ww_conv_up(tiles * (long long)columns, sms) * (work / 2.86e6 + end);
 }
 
-/* conv_tc, not transposed: n images of c channels to k of oh x ow pixels, so many taps, strides sh, sw. */
+/* conv_tc, not transposed: n images of c channels to k of oh x ow pixels, so many taps, strides sh, sw; in tiles of 128
+ * filters, or of 64. */
 struct ww_conv_forward {
 	long long n, c, k, oh, ow;
 	double taps;
-	int sh, sw;
+	int sh, sw, filters;
 };
 
 /* How its results reach memory: from registers; by way of shared memory; the same by two pairs of warpgroups that take
- * turns, tiles of 128 pixels. */
+ * turns, tiles of 128 pixels, with 64 filters of 256. */
 enum ww_conv_end { WW_CONV_REGISTERS = 1, WW_CONV_STAGED, WW_CONV_PAIRS };
 
 struct ww_conv_way {
@@ -82,17 +83,19 @@ static inline double ww_conv_forward_us(
 	int staged = end != WW_CONV_REGISTERS, vec = c->ow % 4 == 0 ? 4 : c->ow % 2 == 0 ? 2 : 1;
 	int run = !staged ? 8 : t->tw < 32 * vec ? t->tw : 32 * vec; /* of a plane, in an instruction */
 	int at = ww_conv_gcd(32, (int)(c->ow % 32));                 /* rows begin at multiples of it */
-	double columns = (double)ww_conv_up(c->k, 128), tiles = (double)t->tiles * columns,
+	int filters = c->filters ? c->filters : 128;
+	double columns = (double)ww_conv_up(c->k, filters), tiles = (double)t->tiles * columns,
 		   waves = (double)ww_conv_up((long long)tiles, sms);
-	double steps = (double)ww_conv_up(c->c, 64) * c->taps, products = steps * bn * 128 * 64 / WORK;
-	double copies = steps * ((128 + bn) * 128 / COPIES + (c->k < 128 ? MISSING * (double)(128 - c->k) / 64 : 0));
+	double steps = (double)ww_conv_up(c->c, 64) * c->taps, products = steps * bn * filters * 64 / WORK;
+	double copies = steps *
+		((filters + bn) * 128 / COPIES + (c->k < filters ? MISSING * (double)(filters - c->k) / 64 : 0));
 	double results = (double)c->n * (double)c->oh * (double)c->ow * (double)c->k, mb = 4e-6 * results;
 	double piece = t->tw < c->ow ? t->tw : (double)t->th * (double)c->ow, turn, ending, stores, apart;
 
 	/* bn / tw rows of pixels, each with its own address; odd ones are stored one element after the other */
 	ending = staged ? (5.7 + 0.02 * 256 / t->tw) * (vec > 1 ? 1 : 2.6) : 4.3 * (vec > 1 ? 1 : 1.9) + 0.1 * 256 / t->tw;
 	stores = LINE * results / tiles / run * (staged || vec > 1 ? 1 : 2) * (1 + (run - ww_conv_less(at, run)) / 32);
-	ending = ending * bn / 256 + stores;
+	ending = ending * bn / 256 * filters / 128 + stores;
 	apart = ww_conv_less(1, (1 - ww_conv_less(at, 8) / 8) * 16 / piece) * ww_conv_more(mb - L2_MB, 0) *
 		(staged ? APART_STAGED : APART);
 	if (end == WW_CONV_PAIRS) {
@@ -131,7 +134,7 @@ static inline struct ww_conv_way ww_conv_best_way(const struct ww_conv_forward *
 	struct ww_conv_way best = { 0, 0, { 0, 0, 0, 0 }, 0 };
 
 	for (int e = WW_CONV_REGISTERS; e <= WW_CONV_PAIRS; e++) {
-		int pixels = e == WW_CONV_PAIRS ? 128 : bn ? bn : 256;
+		int pixels = e == WW_CONV_PAIRS ? c->filters == 64 ? 256 : 128 : bn ? bn : 256;
 		struct ww_conv_way w;
 
 		if ((end && e != end) || (!end && bn && pixels != bn))
