@@ -44,11 +44,9 @@ __device__ __forceinline__ unsigned take_ticket(unsigned *counter)
 /* What the block has written is there for those that wait for this arrival. */
 __device__ __forceinline__ void arrive(unsigned *counter)
 {
-	unsigned old;
-
 	__syncthreads();
 	if (threadIdx.x == 0)
-		asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(old) : "l"(counter) : "memory");
+		asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
 
 /* Waits for so many arrivals. */
