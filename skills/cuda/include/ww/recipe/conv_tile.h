@@ -71,8 +71,8 @@ struct ww_conv_way {
 	double us;
 };
 
-/* Microseconds without packing: 34 measurements of ten convolutions, 30 of them by part, on an H200; 26 within 6%, one
- * off by 35% (bench/results/convolutions.md).  A tile's end adds to its products, but for pairs; copies run beside
+/* Microseconds without packing: 34 measurements of ten convolutions, 30 of them by part, on an H200; 31 within 10%, one
+ * off by 34% (bench/results/convolutions.md).  A tile's end adds to its products, but for pairs; copies run beside
  * both. Of stores each line of 128 bytes that an instruction meets counts, and, of results beyond L2, sectors of which
  * neighbouring tiles write a part each. */
 static inline double ww_conv_forward_us(
