@@ -21,11 +21,12 @@ static int wrong(float x)
 	/* where x times x is infinite, its gelu is x or 0 */
 	const double gelu = x * (fabsf(x) < 1e18f ? 0.5 * erfc(-x * 0.70710678118654752440) : x > 0);
 	const int n = is_off(pl_exp16f(x), exp(x)) + is_off(pl_sigmoid16f(x), 1 / (1 + exp(-(double)x))) +
-		is_off(pl_gelu16f(x), gelu) + is_off(pl_expm1_16f(x), expm1(x)) + is_off(pl_log1p_16f(x), log1p(x));
+		is_off(pl_gelu16f(x), gelu) + is_off(pl_expm1_16f(x), expm1(x)) + is_off(pl_log1p_16f(x), log1p(x)) +
+		is_off(pl_tanh16f(x), tanh(x));
 
 	if (n)
-		fprintf(stderr, "at %g: %g, %g, %g, %g, %g\n", x, pl_exp16f(x), pl_sigmoid16f(x), pl_gelu16f(x),
-			pl_expm1_16f(x), pl_log1p_16f(x));
+		fprintf(stderr, "at %g: %g, %g, %g, %g, %g, %g\n", x, pl_exp16f(x), pl_sigmoid16f(x), pl_gelu16f(x),
+			pl_expm1_16f(x), pl_log1p_16f(x), pl_tanh16f(x));
 	return n;
 }
 

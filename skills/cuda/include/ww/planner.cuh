@@ -66,6 +66,13 @@ PL_FN float pl_log1p_16f(float a)
 	return fabsf(a) < 0.03125f ? near : far;
 }
 
+PL_FN float pl_tanh16f(float a)
+{
+	const float s = a * a, near = a * fmaf(fmaf(0.126831453f, s, -0.33315444f), s, 1.0f);
+	const float far = fmaf(-2.0f, ww::rcp_ftz_(1.0f + ww::exp2_(fabsf(a) * 2.88539008f)), 1.0f);
+	return fabsf(a) < 0.3f ? near : copysignf(far, a);
+}
+
 /* e^a - 1 and log(1 + a) to 1e-6 of themselves without a branch, half the instructions of C's: a polynomial near 0,
  * beyond it what they are by definition.  Those of C have branches for infinities, behind which each element waits (an
  * elu of four floats: 150 instructions and eight branches, 91 and none). */
@@ -84,6 +91,14 @@ PL_FN float pl_log1pf(float a)
 	const float p = fmaf(fmaf(fmaf(fmaf(q, a, 0.199937482f), a, -0.250002033f), a, 0.333333944f), a, -0.5f);
 	const float near = fmaf(p * a, a, a), far = ww::log2_(1.0f + a) * 0.693147181f;
 	return a > -0.25f && a < 0.5f ? near : far;
+}
+/* To 5e-7 of itself, a fifth fewer instructions than C's. */
+PL_FN float pl_tanhf(float a)
+{
+	const float s = a * a, p = fmaf(fmaf(fmaf(0.0156126f, s, -0.05221179f), s, 0.13313116f), s, -0.33332597f);
+	const float near = fmaf(p * s, a, a);
+	const float far = fmaf(-2.0f, ww::rcp_ftz_(1.0f + ww::exp2_(fabsf(a) * 2.88539008f)), 1.0f);
+	return fabsf(a) < 0.6f ? near : copysignf(far, a);
 }
 /* Of a from 0 to 1: what a softplus adds to its argument, or to 0. */
 PL_FN float pl_log1p_unitf(float a)

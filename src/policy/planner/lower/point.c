@@ -34,7 +34,7 @@ static int is_rounded(const struct pl *pl, const struct gnode *n)
 static struct val *short_if(struct pl *pl, int rounded, enum pl_op op, struct val *x)
 {
 	static const int forms[][2] = { { OP_EXP, OP_EXP16 }, { OP_EXPM1, OP_EXPM1_16 }, { OP_LOG1P, OP_LOG1P_16 },
-		{ OP_LOG1P_UNIT, OP_LOG1P_16 }, { OP_SIGMOID, OP_SIGMOID16 } };
+		{ OP_LOG1P_UNIT, OP_LOG1P_16 }, { OP_SIGMOID, OP_SIGMOID16 }, { OP_TANH, OP_TANH16 } };
 
 	for (size_t i = 0; rounded && i < WW_ARRAY_LEN(forms); i++)
 		if (forms[i][0] == (int)op)
