@@ -70,14 +70,14 @@ static int mid(long long outer, long long len, long long inner)
 	return d.wrong<OP, BACK>(outer, len, inner);
 }
 
-template <int TPR, int VEC, int CHUNKS, int OP = ww::OP_SUM, bool BACK = false>
+template <int TPR, int VEC, int CHUNKS, int OP = ww::OP_SUM, bool BACK = false, bool ALWAYS = false>
 static int rows(long long outer, long long len)
 {
 	data d(outer * len);
 	const both f = d.f(len, 1);
 
 	host::launch(TPR > 32 ? outer : (outer + 128 / TPR - 1) / (128 / TPR), 1, 1, TPR > 32 ? TPR : 128, 1,
-		[&] { ww::scan_rows<OP, TPR, VEC, CHUNKS, BACK>(outer, len, f); });
+		[&] { ww::scan_rows<OP, TPR, VEC, CHUNKS, BACK, ALWAYS>(outer, len, f); });
 	return d.wrong<OP, BACK>(outer, len, 1);
 }
 
@@ -120,6 +120,9 @@ int main()
 	n += mid<ww::OP_SUM, 2, 64, 2, true>(3, 17, 50) + mid<ww::OP_MAX, 1, 32, 1, true>(2, 9, 41);
 	n += rows<32, 4, 4, ww::OP_SUM, true>(6, 516) + rows<64, 1, 2, ww::OP_MAX, true>(2, 601);
 	n += rows<1, 4, 4, ww::OP_LOGSUMEXP, true>(131, 16) + rows<8, 1, 4, ww::OP_SUM, true>(21, 27);
+	n += rows<2, 8, 2>(67, 24) + rows<64, 8, 4, ww::OP_MAX>(2, 3000);
+	n += rows<2, 8, 2, ww::OP_SUM, false, true>(67, 24) + rows<4, 4, 2, ww::OP_MAX, true, true>(35, 36);
+	n += rows<64, 8, 4, ww::OP_SUM, false, true>(2, 3000) + rows<64, 1, 2, ww::OP_SUM, true, true>(2, 601);
 	n += held<32, 4, 2>(3, 204) + held<64, 1, 3, ww::OP_MAX>(2, 133) + held<32, 4, 2, ww::OP_SUM, true>(3, 204);
 	n += held<32, 1, 4, ww::OP_MAX, true>(2, 101) + held<64, 1, 3, ww::OP_MAX, true>(2, 133);
 	n += held<256, 4, 5, ww::OP_SUM, true>(1, 4100);

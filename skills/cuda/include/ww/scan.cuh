@@ -83,6 +83,19 @@ __device__ __forceinline__ void scan_load(bool there, const F &f, float (&v)[VEC
 	}
 }
 
+/* Of column c of a row.  ALWAYS: beyond its end the last vector is loaded, too, so that no load of a functor with
+ * conditions waits behind a branch for the vector ahead of it. */
+template <int OP, bool BACK, bool ALWAYS, int VEC, class F> __device__ __forceinline__ void scan_column(
+	bool there, const F &f, float (&v)[VEC], ahead<F, VEC> &r, long long row, long long cols, long long c)
+{
+	const long long at = ALWAYS && !there ? cols - VEC : c;
+
+	scan_load<OP, BACK>(ALWAYS || there, f, v, r, row, BACK ? cols - VEC - at : at);
+#pragma unroll
+	for (int i = 0; ALWAYS && i < VEC; i++)
+		v[i] = there ? v[i] : op_identity<OP>();
+}
+
 /* The elements of a vector, each behind those that come before it. */
 template <int OP, bool BACK, int VEC> __device__ __forceinline__ void scan_vector(float (&v)[VEC])
 {
@@ -205,10 +218,11 @@ __device__ __forceinline__ void scan_store(const F &f, float (&v)[VEC], ahead<F,
 }
 
 /* Rows of a warp or less, 128 / TPR a block. */
-template <int OP, int TPR, int VEC, int CHUNKS, bool BACK, class F>
+template <int OP, int TPR, int VEC, int CHUNKS, bool BACK, bool ALWAYS, class F>
 __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, const F &f)
 {
 	const long long row = (long long)blockIdx.x * (128 / TPR) + threadIdx.x / TPR;
+	const long long from = ALWAYS && row >= rows ? rows - 1 : row;
 	const int t = threadIdx.x % TPR;
 	float carry = op_identity<OP>();
 
@@ -219,7 +233,7 @@ __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, 
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			const long long c = base + (j * TPR + t) * VEC;
-			scan_load<OP, BACK>(row < rows && c < cols, f, v[j], r[j], row, BACK ? cols - VEC - c : c);
+			scan_column<OP, BACK, ALWAYS>(row < rows && c < cols, f, v[j], r[j], from, cols, c);
 		}
 		carry = scan_in_warp<OP, TPR>(v, carry, base > 0);
 #pragma unroll
@@ -232,7 +246,7 @@ __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, 
 }
 
 /* Rows of a block each. */
-template <int OP, int TPR, int VEC, int CHUNKS, bool BACK, class F>
+template <int OP, int TPR, int VEC, int CHUNKS, bool BACK, bool ALWAYS, class F>
 __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 {
 	__shared__ float box[TPR / 32 * CHUNKS];
@@ -245,8 +259,8 @@ __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
-			long long c = base + ((long long)j * TPR + threadIdx.x) * VEC;
-			scan_load<OP, BACK>(c < cols, f, v[j], r[j], row, BACK ? cols - VEC - c : c);
+			const long long c = base + ((long long)j * TPR + threadIdx.x) * VEC;
+			scan_column<OP, BACK, ALWAYS>(c < cols, f, v[j], r[j], row, cols, c);
 		}
 		carry = scan_in_block<OP, TPR>(v, carry, box);
 #pragma unroll
@@ -258,14 +272,14 @@ __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 	}
 }
 
-/* BACK: from the end of each row to its begin, whose length VEC divides. */
-template <int OP, int TPR, int VEC, int CHUNKS, bool BACK = false, class F>
+/* BACK: from the end of each row to its begin, whose length VEC divides.  ALWAYS: see scan_column(). */
+template <int OP, int TPR, int VEC, int CHUNKS, bool BACK = false, bool ALWAYS = false, class F>
 __device__ __forceinline__ void scan_rows(long long rows, long long cols, const F &f)
 {
 	if (TPR > 32)
-		scan_long_rows<OP, (TPR > 32 ? TPR : 64), VEC, CHUNKS, BACK>(cols, f);
+		scan_long_rows<OP, (TPR > 32 ? TPR : 64), VEC, CHUNKS, BACK, ALWAYS>(cols, f);
 	else
-		scan_short_rows<OP, (TPR > 32 ? 32 : TPR), VEC, CHUNKS, BACK>(rows, cols, f);
+		scan_short_rows<OP, (TPR > 32 ? 32 : TPR), VEC, CHUNKS, BACK, ALWAYS>(rows, cols, f);
 }
 
 template <int OP, int VEC, int LANES, int PARTS, bool BACK = false, class F>

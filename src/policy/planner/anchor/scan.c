@@ -34,8 +34,15 @@ struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum
 	s->scan.red = red;
 	s->scan.dim = dim;
 	if (lies_across(pl, x)) {
-		x = x->kind == V_BUF ? pl_view(pl, x, x->rank, x->size, pl->place) : x;
-		pl_make_root(pl, x);
+		struct val *turned = x;
+
+		/* what a function is taken of on the way: others may read it, too, and it costs no more */
+		while (turned->kind == V_OP && turned->n_arg == 1 && !turned->root &&
+			pl_itemsize(turned->arg[0]->dt) <= pl_itemsize(turned->dt) && lies_across(pl, turned->arg[0]))
+			turned = turned->arg[0];
+		if (turned->kind == V_BUF)
+			x = turned = pl_view(pl, turned, turned->rank, turned->size, pl->place);
+		pl_make_root(pl, turned);
 	}
 	pl_anchor_operand(s, x);
 	return pl_anchor_out(pl, s, x->dt, x->rank, x->size);
@@ -80,13 +87,23 @@ struct val *pl_scan_in_row(struct pl *pl, struct anchor *s)
 
 enum form { LAST, MIDDLE }; /* along the last dimension or another one */
 
-/* Elements that a thread reads at once: cuda, of 16 bits along another dimension two, since a warp that reads 64 bytes
- * asks for half of a line; where columns are few, threads matter more. */
+/* cuda: is all that the scan reads and stores of 16 bits? */
+static int is_of_halves(const struct pl *pl, const struct kern *k)
+{
+	return pl->target == WW_TARGET_CUDA && pl_is_half(k->anchor->in[0].val->dt) && pl_is_half(k->out[0]->dt);
+}
+
+/* Elements that a thread reads at once: cuda, of 16 bits 16 bytes, where there are threads enough: of short rows each
+ * thread has 16 elements, and vectors of 8 bytes lie apart by as much.  Along another dimension two, since a warp that
+ * reads 64 bytes asks for half of a line; where columns are few, threads matter more. */
 static int width_of(const struct pl *pl, const struct kern *k)
 {
 	const struct loop *l = k->loop;
-	int64_t inner = ix_num(l->inner);
+	int64_t inner = ix_num(l->inner), all = ix_num(l->outer) * ix_num(l->len);
 
+	if (l->form == LAST && is_of_halves(pl, k) && ix_num(l->len) % 8 == 0 &&
+		all / 16 >= 1024 * (int64_t)pl->dev.sm_count)
+		return 8;
 	if (l->form == LAST)
 		return ix_num(l->len) % 4 == 0 ? 4 : 1;
 	return pl->target == WW_TARGET_CUDA && pl_itemsize(k->out[0]->dt) == 2 && inner % 2 == 0 &&
@@ -166,7 +183,10 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 			pl_fmt(pl, "scan_mid<ww::OP_%s, @_VEC, @_BLOCK / @_PARTS, @_PARTS%s>(outer, len, inner", op, back));
 	else
 		pl_cuda_kernel(pl, k, s, "@_BLOCK", "long long rows, long long cols",
-			pl_fmt(pl, "scan_rows<ww::OP_%s, @_TPR, @_VEC, @_CHUNKS%s>(rows, cols", op, back));
+			pl_fmt(pl, "scan_rows<ww::OP_%s, @_TPR, @_VEC, @_CHUNKS%s>(rows, cols", op,
+				!l->guarded ? back
+					: *back ? ", true, true"
+							: ", false, true"));
 	k->launch = mid
 		? pl_named(pl, k,
 			  "\tww_recipe_scan_mid(p, &(struct ww_scan_mid){ .kernel = \"@\", .outer = %s, .len = %s, .inner = %s, "
@@ -175,8 +195,9 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 			  pl_plan_args(pl, k, "\t"))
 		: pl_named(pl, k,
 			  "\tww_recipe_scan_rows(p, &(struct ww_scan_rows){ .kernel = \"@\", .rows = %s, .cols = %s, .vec = %d, "
-			  ".threads = %d, .chunks = %d, .costly = %d });\n%s",
-			  ix_text(pl, l->outer), ix_text(pl, l->len), l->width, kn->scan.threads, kn->scan.chunks,
+			  "%s.threads = %d, .chunks = %d, .costly = %d });\n%s",
+			  ix_text(pl, l->outer), ix_text(pl, l->len), l->width, l->width == 8 ? ".itemsize = 2, " : "",
+			  kn->scan.threads, l->width == 8 && kn->scan.chunks > 4 ? 4 : kn->scan.chunks,
 			  k->anchor->scan.red == RED_LOGSUMEXP, pl_plan_args(pl, k, "\t"));
 }
 

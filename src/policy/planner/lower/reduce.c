@@ -59,14 +59,33 @@ static int keepdim(struct pl *pl, struct gnode *n, int i) { return (int)pl_arg_i
 /* A mean is a sum divided by the count. */
 enum { MEAN = RED_COUNT };
 
+/* cuda: of a running sum that is summed along the same dimension, each element times how many of the sums it is in.
+ * Nothing is scanned then, and no running sum is stored. */
+static struct val *of_running_sum(struct pl *pl, struct val *a, unsigned mask)
+{
+	const struct ix *times;
+	struct anchor *s = a->anchor;
+	int d;
+
+	if (pl->target != WW_TARGET_CUDA || a->kind != V_ANCHOR || a->root || s->kind != S_SCAN || s->scan.red != RED_SUM ||
+		!(mask >> s->scan.dim & 1) || (a->dt != WW_F32 && !pl_is_half(a->dt)) || !pl_algebra(pl))
+		return a;
+	d = s->scan.dim;
+	times = s->scan.back ? ix_addc(pl, pl->place[d], 1) : ix_sub(pl, a->size[d], pl->place[d]);
+	return MUL(pl_cast(pl, s->in[0].val, WW_F32), pl_cast(pl, pl_index(pl, WW_I64, a->rank, a->size, times), WW_F32));
+}
+
 static void reduce(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
 	int keep = keepdim(pl, n, 2);
 	unsigned m = dims(pl, n, 1, a);
 
+	if (n->variant == MEAN || n->variant == RED_SUM)
+		a = of_running_sum(pl, a, m);
 	pl_keep_last(pl, a, m);
-	done(n, n->variant == MEAN ? mean(pl, a, m, keep) : pl_reduce(pl, n->variant, a, m, keep));
+	a = n->variant == MEAN ? mean(pl, a, m, keep) : pl_reduce(pl, n->variant, a, m, keep);
+	done(n, pl_cast(pl, a, n->meta[0].dt));
 }
 
 static void amaxmin(struct pl *pl, struct gnode *n)

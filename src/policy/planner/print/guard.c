@@ -68,8 +68,7 @@ static int guards_vectors(struct expr *e, const struct ix *cond)
 
 	for (int c = 0; c < e->k->n_col && e->k->kind == K_ROW; c++)
 		cols *= ix_num(e->k->col[c]->b);
-	return e->cuda_vec && e->block[1] != e->block[2] && cols <= 16384 && is_of_vectors(e, cond) && !ix_looks_up(cond) &&
-		(!e->scope || e->cond);
+	return e->cuda_vec && cols <= 16384 && is_of_vectors(e, cond) && !ix_looks_up(cond) && (!e->scope || e->cond);
 }
 
 /* A view whose condition changes along the vector (cpu): loads are masked. */

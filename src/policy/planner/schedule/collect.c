@@ -123,14 +123,19 @@ int pl_inline_red(
 {
 	const struct val *a = r->arg[0];
 	double n = 1, rows = (double)pl_numel_now(r), times = pl_times_computed(w, r, reader, idx);
+	int lanes = 4;
 
+	/* of 16 bits a thread has eight elements; where memory does not run along them it loads each by itself */
+	if (pl_is_half(reader->dt) && r->rank && pl_numel_now(r) == pl_numel_now(reader) &&
+		!pl_most_along(pl, a, r->rank - 1))
+		lanes = 8;
 	for (int d = r->rank; d < r->arg[0]->rank; d++)
 		n *= (double)ix_num(r->arg[0]->size[d]);
 	if (pl->target == WW_TARGET_CPU)
 		return r->red < RED_ARGMAX && n <= 64 && inlined_on_cpu(pl, r, n, rows, times);
-	if (pl->target == WW_TARGET_CUDA && n > PL_LARGE_WINDOW && (double)pl_numel_now(reader) < 1024.0 * pl->dev.sm_count)
-		return 0; /* so few threads, of four elements, wait for each load in turn; a launch costs 2 to 4 us on an H200
-		           */
+	if (pl->target == WW_TARGET_CUDA && n > PL_LARGE_WINDOW * 4.0 / lanes &&
+		(double)pl_numel_now(reader) < 256.0 * lanes * pl->dev.sm_count)
+		return 0; /* so few threads, of 16 bytes, wait for each load in turn; a launch costs 2 to 4 us on an H200 */
 	if (pl->target == WW_TARGET_CUDA && n > 8 && rows * n > 1 << 20 && pl_most_along(pl, a, a->rank - 1) &&
 		!pl_adjoins(pl, r))
 		return 0;

@@ -192,8 +192,9 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 		for (int i = 0; i < e.n_vload; i++) {
 			if (e.vload[i].one || e.vload[i].step)
 				continue;
-			ok &= pl_divides(e.vload[i].base, lane, n);
+			ok &= pl_divides(e.vload[i].base, lane, n) && pl_cond_divides(pl, e.vload[i].cond, lane, n);
 			terms = pl_cuda_terms(pl, terms, e.vload[i].base, lane);
+			terms = pl_cuda_cond_terms(pl, terms, e.vload[i].cond, lane);
 		}
 		if (*decl)
 			ok &= pl_divides(pl_offset(pl, k->out[0]->root, k->out_idx[0]), lane, n);
@@ -203,6 +204,8 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 	pl_guard_terms(pl, terms, n);
 	arrays = pl_cuda_arrays(pl, e.vload, e.n_vload, "[N]");
 	loads = pl_cuda_loads(pl, lane, e.vload, e.n_vload, start, "");
+	for (int i = 0; idx && !which && i < e.n_vload; i++)
+		k->loop->guarded |= e.vload[i].cond != NULL;
 	if (idx && which) {
 		give(pl, &e, &k->loop->given, &k->loop->given_refs);
 		k->loop->ask = loads;
@@ -241,7 +244,8 @@ int pl_store_width(struct pl *pl, struct kern *k, const char *start, int most)
 		e.vload_index = "[l]";
 		pl_cuda_stores(&e, k, 2, start, &terms, &decl, "");
 		for (int i = 0; i < e.n_vload; i++)
-			ok &= e.vload[i].one || e.vload[i].step || pl_divides(e.vload[i].base, lane, n);
+			ok &= e.vload[i].one || e.vload[i].step ||
+				(pl_divides(e.vload[i].base, lane, n) && pl_cond_divides(pl, e.vload[i].cond, lane, n));
 		if (*decl)
 			ok &= pl_divides(pl_offset(pl, k->out[0]->root, k->out_idx[0]), lane, n);
 		if (ok)

@@ -86,7 +86,8 @@ struct loop {
 	const char *given, *given_refs, *ask; /* the same for `load` of an operand after the first */
 	/* cuda, while `store` is written: the index of operand 0 whose elements the template hands on as own[]; or NULL */
 	const struct ix *const *own;
-	int keeps; /* `store` reads own[] */
+	int keeps;   /* `store` reads own[] */
+	int guarded; /* `load` of operand 0 loads vectors under conditions */
 	/* cpu, scatter: how many elements are written along its dimension, the variable that counts them, and the
 	 * statements that return their places and what is written. */
 	const struct ix *written;

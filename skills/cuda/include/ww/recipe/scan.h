@@ -46,7 +46,7 @@ static void ww_recipe_scan_rows(struct ww_plan *p, const struct ww_scan_rows *r)
 	if (!threads)
 		threads = ww_scan_threads(p, r, vec);
 	if (!chunks) { /* tiles of equal size, and no more warps than fill them */
-		const long long tiles = ww_cdiv(r->cols, 8LL * threads * vec);
+		const long long tiles = ww_cdiv(r->cols, ww_min(8, 32 / vec) * threads * vec);
 
 		chunks = (int)ww_cdiv(r->cols, threads * vec * tiles);
 		if (!r->threads && threads > 32)
