@@ -389,6 +389,13 @@ inline unsigned __reduce_max_sync(unsigned, unsigned v)
 	}
 	return v;
 }
+inline unsigned __reduce_add_sync(unsigned, unsigned v)
+{
+	for (int d = 16; d; d /= 2)
+		v += __shfl_xor_sync(0xffffffffu, v, d);
+	return v;
+}
+inline int __clz(int v) { return v ? __builtin_clz((unsigned)v) : 32; }
 inline unsigned atomicMax(unsigned *p, unsigned v) /* one block runs at a time */
 {
 	const unsigned old = *p;

@@ -33,11 +33,12 @@ template <class T> struct rows {
 
 static bool same(float a, float b) { return a == b || (a != a && b != b); }
 
+/* VEC 0: by select_rows(). */
 template <class T, int TYPE, int EACH, int TPR, int VEC, bool VALUES = false>
 static int wrong(long long outer, int len, long long inner, int first, int count, bool descending)
 {
 	static const float special[] = { 0.f, -0.f, INFINITY, -INFINITY, NAN, -NAN, 1e-30f, -65504.f };
-	const int threads = TPR > 128 ? TPR : 128;
+	const int threads = TPR > 128 || (!VEC && TPR > 32) ? TPR : 128;
 	std::vector<T> x(outer * len * inner);
 	std::vector<float> out(outer * count * inner, -1.f);
 	const rows<T> f = { x.data(), out.data(), len, count, inner };
@@ -45,8 +46,12 @@ static int wrong(long long outer, int len, long long inner, int first, int count
 
 	for (T &v : x)
 		v = ww::from_float<T>(draw(8) ? ((float)draw(4000) - 2000.f) / 64.f : special[draw(8)]);
-	host::launch((outer * inner + threads / TPR - 1) / (threads / TPR), 1, 1, threads, 1,
-		[&] { ww::sort_rows<TYPE, EACH, TPR, threads, VEC, VALUES>(outer, len, inner, first, count, descending, f); });
+	host::launch((outer * inner + threads / TPR - 1) / (threads / TPR), 1, 1, threads, 1, [&] {
+		if constexpr (VEC)
+			ww::sort_rows<TYPE, EACH, TPR, threads, VEC, VALUES>(outer, len, inner, first, count, descending, f);
+		else
+			ww::select_rows<TYPE, EACH, TPR, VALUES>(outer, len, first, descending, f);
+	});
 	for (long long r = 0; r < outer * inner; r++) {
 		const long long at = r / inner * len * inner + r % inner;
 		std::vector<int> order(len);
@@ -92,6 +97,14 @@ int main()
 	n += wrong<__half, ww::SORT_F16, 8, 64, 4, true>(3, 448, 1, 0, 448, true);
 	n += wrong<__nv_bfloat16, ww::SORT_BF16, 8, 128, 4, true>(2, 704, 1, 0, 704, false);
 	n += wrong<__nv_bfloat16, ww::SORT_BF16, 4, 4, 4, true>(70, 16, 1, 0, 8, true);
+	for (int first : { 0, 1, 574, 575, 1150, 1151 })
+		n += wrong<float, ww::SORT_F32, 36, 32, 0>(9, 1152, 1, first, 1, first % 2) +
+			wrong<float, ww::SORT_F32, 5, 256, 0, true>(2, 1152, 1, first, 1, !(first % 2));
+	for (int first : { 0, 63, 127, 254, 255, 256 })
+		n += wrong<__half, ww::SORT_F16, 9, 32, 0>(6, 257, 1, first, 1, first % 2) +
+			wrong<__nv_bfloat16, ww::SORT_BF16, 5, 64, 0>(3, 257, 1, first, 1, !(first % 2)) +
+			wrong<__half, ww::SORT_F16, 9, 32, 0, true>(6, 257, 1, first, 1, !(first % 2));
+	n += wrong<float, ww::SORT_F32, 32, 128, 0>(2, 4096, 1, 2047, 1, false);
 	printf("%d\n", n);
 	return 0;
 }

@@ -9,6 +9,10 @@
  * then between lanes by shuffles, between warps through shared memory.  The first step of each merge compares mirrored
  * positions, so that all other steps have the same direction.  Short rows share a block.
  *
+ * One element of each row (a median) needs no sort: select_rows() finds its key bit by bit, as the largest number that
+ * no more elements are below than come before it, and then among equal keys its index.  Each bit asks every thread for
+ * a comparison an element and the warp for one sum.
+ *
  * Rejected: counting for each element those that come before it (n comparisons an element instead of about
  * log2(n)^2 / 4, which pays only below 16 elements); radix sort (four or more passes through shared memory, for rows
  * that fit into registers). */
@@ -179,6 +183,77 @@ __device__ __forceinline__ void sort_rows(
 		if (l >= 0 && l < count)
 			f.template store<VEC>(o, l, i, v);
 	}
+}
+
+/* How many of the row's keys are below `than`; box: two words for each warp, by turns. */
+template <int EACH, int TPR>
+__device__ __forceinline__ unsigned select_below(const unsigned (&key)[EACH], unsigned than, unsigned *box, int turn)
+{
+	unsigned n = 0;
+
+#pragma unroll
+	for (int e = 0; e < EACH; e++)
+		n += key[e] < than;
+	n = __reduce_add_sync(0xffffffffu, n);
+	if (TPR > 32) {
+		unsigned *const all = box + turn % 2 * (TPR / 32);
+
+		if (threadIdx.x % 32 == 0)
+			all[threadIdx.x / 32] = n;
+		__syncthreads();
+		n = 0;
+#pragma unroll
+		for (int w = 0; w < TPR / 32; w++)
+			n += all[w];
+	}
+	return n;
+}
+
+/* The key, of so many bits, that `rank` keys come before. */
+template <int EACH, int TPR>
+__device__ __forceinline__ unsigned select_key(const unsigned (&key)[EACH], unsigned rank, int bits, unsigned *box)
+{
+	unsigned found = 0;
+
+	for (int b = bits - 1; b >= 0; b--)
+		if (select_below<EACH, TPR>(key, found | 1u << b, box, b) <= rank)
+			found |= 1u << b;
+	return found;
+}
+
+/* Element `first` of each sorted row, as sort_rows() of inner 1 and count 1 stores it.  TPR is a multiple of 32, and a
+ * block has one row, or 128 / TPR where TPR is 32. */
+template <int TYPE, int EACH, int TPR, bool VALUES = false, class F>
+__device__ __forceinline__ void select_rows(long long rows, int len, int first, bool descending, const F &f)
+{
+	enum : int { bits = TYPE == SORT_F32 ? 32 : 16, each_block = TPR > 32 ? 1 : 4 };
+	__shared__ unsigned box[TPR > 32 ? TPR / 16 : 1];
+	const int t = threadIdx.x % TPR;
+	const long long row = (long long)blockIdx.x * each_block + threadIdx.x / TPR;
+	float v[EACH][1];
+	unsigned key[EACH];
+
+#pragma unroll
+	for (int e = 0; e < EACH; e++) /* beyond the end the last ones: no load waits behind a branch */
+		f.template load<1>(row < rows ? row : rows - 1, e * TPR + t < len ? e * TPR + t : len - 1, 0, v[e]);
+#pragma unroll
+	for (int e = 0; e < EACH; e++)
+		key[e] = e * TPR + t < len ? sort_key<TYPE, VALUES>(v[e][0], descending) : ~0u;
+	const unsigned it = select_key<EACH, TPR>(key, first, bits, box);
+	float found[1] = { sort_value<TYPE>(it, descending) };
+
+	if (!VALUES) { /* of those with this key */
+		const unsigned before = select_below<EACH, TPR>(key, it, box, 1);
+
+#pragma unroll
+		for (int e = 0; e < EACH; e++)
+			key[e] = key[e] == it && e * TPR + t < len ? e * TPR + t : ~0u;
+		if (TPR > 32)
+			__syncthreads();
+		found[0] = (float)select_key<EACH, TPR>(key, first - before, 32 - __clz(len), box);
+	}
+	if (row < rows && t == 0)
+		f.template store<1>(row, 0, 0, found);
 }
 
 } // namespace ww

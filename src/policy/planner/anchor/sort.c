@@ -84,7 +84,19 @@ struct val *pl_sort_values(struct pl *pl, struct gnode *n, struct val *x, const 
 		: NULL;
 }
 
-enum form { LAST, MIDDLE }; /* along the last dimension or another one */
+enum form { LAST, MIDDLE, ONE }; /* along the last dimension or another one; one element of each row, by its bits */
+
+/* From so many elements on one of a row is selected: sorting 256 takes 36 exchanges an element, its key's bits and its
+ * index's 40 comparisons. */
+enum { SELECTED = 256 };
+
+static int is_one(const struct pl *pl, const struct anchor *s)
+{
+	int64_t count;
+
+	return pl->target == WW_TARGET_CUDA && s->sort.dim == s->out->rank - 1 &&
+		ix_is_const(s->out->size[s->sort.dim], &count) && count == 1 && ix_num(s->in[0].size[s->sort.dim]) >= SELECTED;
+}
 
 static void build(struct pl *pl, struct kern *k)
 {
@@ -97,7 +109,7 @@ static void build(struct pl *pl, struct kern *k)
 	struct loop *l = k->loop;
 
 	memcpy(idx, k->anchor_idx, sizeof(idx));
-	l->form = dim == last ? LAST : MIDDLE;
+	l->form = is_one(pl, s) ? ONE : dim == last ? LAST : MIDDLE;
 	l->outer = pl_sizes(pl, out, 0, dim);
 	l->len = s->in[0].size[dim];
 	l->inner = pl_sizes(pl, out, dim + 1, out->rank);
@@ -165,6 +177,17 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_fmt(pl, "\ttemplate <int N> __device__ void load(%s, float (&v)[N]) const\n\t{\n%s%s\t}\n", at, axes,
 			pl_indent(pl, l->load, 2)),
 		at, pl_fmt(pl, "%s%s", axes, mid ? pl_indent(pl, pl_axis(pl, k, dim, "at"), 1) : ""));
+	if (l->form == ONE) {
+		pl_cuda_kernel(pl, k, s, "@_THREADS", "long long rows, int len, int first, int descending",
+			pl_fmt(pl, "select_rows<ww::SORT_%s, @_EACH, @_TPR%s>(rows, len, first, descending",
+				type_of(sp->in[0].val->dt), sp->sort.values ? ", true" : ""));
+		k->launch = pl_named(pl, k,
+			"\tww_recipe_select(p, &(struct ww_select){ .kernel = \"@\", .rows = %s, .len = %s, .first = %lld, "
+			".descending = %d, .each = %d });\n%s",
+			ix_text(pl, l->outer), ix_text(pl, l->len), (long long)sp->sort.first, sp->sort.descending, each,
+			pl_plan_args(pl, k, "\t"));
+		return;
+	}
 	pl_cuda_kernel(pl, k, s, "@_THREADS",
 		"long long outer, int len, long long inner, int first, int count, int descending",
 		pl_fmt(pl,

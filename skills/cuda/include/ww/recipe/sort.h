@@ -48,4 +48,36 @@ static void ww_recipe_sort(struct ww_plan *p, const struct ww_sort *r)
 	ww_arg_i32(p, r->descending);
 }
 
+struct ww_select {
+	const char *kernel;
+	long long rows, len; /* contiguous rows of len elements */
+	long long first;     /* of the sorted row */
+	int descending;
+	int each; /* words a thread, at most 40; default what a warp has of the row, or fewer */
+};
+
+/* Leading arguments: long long rows, int len, int first, bool descending (as int). */
+static void ww_recipe_select(struct ww_plan *p, const struct ww_select *r)
+{
+	const int most = r->each ? r->each : 40;
+	int tpr = 32;
+
+	if (r->len < 1 || r->len > 4096 || r->rows < 1 || r->first < 0 || r->first >= r->len) {
+		ww_fail(p, "select: rows of 1 to 4096 elements, and a place in them");
+		return;
+	}
+	while (tpr < 1024 && ww_cdiv(r->len, tpr) > most)
+		tpr *= 2;
+	while (!r->each && tpr < 1024 && ww_cdiv(r->len, tpr) > 4 && r->rows * tpr < 512LL * ww_device(p)->sm_count)
+		tpr *= 2;
+	ww_tunable(p, r->kernel, "EACH", (int)ww_cdiv(r->len, tpr));
+	ww_tunable(p, r->kernel, "TPR", tpr);
+	ww_tunable(p, r->kernel, "THREADS", tpr > 32 ? tpr : 128);
+	ww_launch(p, r->kernel, tpr > 32 ? r->rows : ww_cdiv(r->rows, 4), 1, 1, tpr > 32 ? tpr : 128, 1, 1);
+	ww_arg_i64(p, r->rows);
+	ww_arg_i32(p, (int)r->len);
+	ww_arg_i32(p, (int)r->first);
+	ww_arg_i32(p, r->descending);
+}
+
 #endif
