@@ -432,6 +432,21 @@ static void test_scans_in_rows(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* cuda: pieces that are scanned are loaded by vectors, ahead of all branches; statistics beside what is normalised are
+ * stored once a row by its kernel; of sorted rows one element is selected; a running sum that is summed is none. */
+static void test_pieces_scanned(void **state)
+{
+	static const char *const want[] = { "/* cumsum: neg, cat, cumsum */", "\t\t\tww::load(in_x + (",
+		"false, true>(rows", "/* rows: var, rms_norm, tanh, cat_1 */",
+		"if (live && lane == 0 && rank == 0)\n\t\tout1[(",
+		"ww::select_rows<ww::SORT_F32, k2_EACH, k2_TPR>(rows, len, first, descending", "/* rows: tanh_1, mean */",
+		"(S9 - i" };
+	struct pl_result r = cuda_holds("pieces_scanned.json", want, WW_ARRAY_LEN(want), 9);
+
+	(void)state;
+	ww_pl_result_release(&r);
+}
+
 /* cuda: so is one that is scanned from its end. */
 static void test_scans_back_in_rows(void **state)
 {
@@ -2931,11 +2946,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_sorted_values), cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
 		cmocka_unit_test(test_resampled_costly), cmocka_unit_test(test_vectors_of_halves),
 		cmocka_unit_test(test_windows_kept), cmocka_unit_test(test_scans_back_in_rows),
-		cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
-		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
-		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
-		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_pieces_scanned), cmocka_unit_test(test_short_windows),
+		cmocka_unit_test(test_gated_squares), cmocka_unit_test(test_lines_resampled),
+		cmocka_unit_test(test_stored_behind), cmocka_unit_test(test_overlapping_kernels_wait),
+		cmocka_unit_test(test_small_products), cmocka_unit_test(test_small_matrices),
+		cmocka_unit_test(test_recurrent_rows), cmocka_unit_test(test_joined_pieces),
+		cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_order_behind_a_transposed_convolution),

@@ -29,13 +29,29 @@ int pl_scans(const struct kern *k)
 	return 0;
 }
 
+int pl_stored_per_column(const struct kern *k, int o)
+{
+	for (int d = 0; d < k->out[o]->rank; d++)
+		for (int c = 0; c < k->n_col; c++)
+			if (ix_has(k->out_idx[o][d], k->col[c]))
+				return 1;
+	return 0;
+}
+
 int pl_stores_per_column(const struct kern *k)
 {
 	for (int o = 0; o < k->n_out; o++)
-		for (int d = 0; d < k->out[o]->rank; d++)
-			for (int c = 0; c < k->n_col; c++)
-				if (ix_has(k->out_idx[o][d], k->col[c]))
-					return 1;
+		if (pl_stored_per_column(k, o))
+			return 1;
+	return 0;
+}
+
+/* cuda: are there outputs beside those that no column changes (piece_space())? */
+static int stores_once_too(const struct kern *k)
+{
+	for (int o = 0; o < k->n_out && k->kind == K_ROW; o++)
+		if (!pl_stored_per_column(k, o))
+			return 1;
 	return 0;
 }
 
@@ -270,6 +286,8 @@ int pl_write_loop(struct pl *pl, struct kern *k, const char *start, const char *
 	else if (l->side)
 		write_beside(&w);
 	else
+		write_finish(&w, row_cond);
+	if (cuda && pl_stores_per_column(k) && stores_once_too(k))
 		write_finish(&w, row_cond);
 	return !w.e.need_scalar;
 }

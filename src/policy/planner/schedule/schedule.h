@@ -143,8 +143,9 @@ int pl_streams(struct pl *pl, struct kern *k, const struct ix_atom *lane);
 void pl_red_element(const struct kern *k, int i, const struct ix **idx);
 /* Does a row kernel scan its columns (pl_scan_in_row())? */
 int pl_scans(const struct kern *k);
-/* Do the outputs of a row kernel depend on its columns? */
+/* Do the outputs of a row kernel, or does output o, depend on its columns? */
 int pl_stores_per_column(const struct kern *k);
+int pl_stored_per_column(const struct kern *k, int o);
 /* keep.c: values that a row kernel computes in one pass and leaves for later ones; at most `max`, returns how many. */
 int pl_keep(struct pl *pl, struct kern *k, const struct ix_atom *lane, struct pl_cached *kept, int max);
 /* one_pass.c: Set which reductions of row kernel k need no pass, since an earlier one gathers them (step[].by); returns

@@ -152,6 +152,49 @@ static int part_space(struct pl *pl, struct kern *k, struct val *v, const struct
 	return 1;
 }
 
+/* Index space for a root that is a concatenation along its last dimension of pieces as long as the reduction's columns
+ * and of pieces of one element a row (statistics beside what is normalised): at a column the kernel stores an element
+ * of each long piece, and once a row the short ones.  Apart they would be a second pass over all rows, and short stores
+ * among long ones a sector each. */
+static int piece_space(struct pl *pl, struct kern *k, struct val *v, const struct val *r, const struct ix **idx)
+{
+	const struct ix *n = r->arg[0]->size[r->rank], *column;
+	const struct pieces *p = v->pieces;
+	int last = v->rank - 1, works = 0, once = 0;
+
+	if (pl->target != WW_TARGET_CUDA || v->last || !p || p->dim != last || p->n > MOST_PARTS || r->nred != 1)
+		return 0;
+	for (int i = 0; i < p->n; i++) {
+		once += ix_is(p->v[i]->size[last], 1);
+		if (!ix_is(p->v[i]->size[last], 1) && ix_num(p->v[i]->size[last]) != ix_num(n))
+			return 0;
+	}
+	if (!once || once == p->n || ix_num(n) == 1)
+		return 0;
+	pl_own_vars(pl, v, idx);
+	k->n_row = k->n_col = 0;
+	for (int d = 0; d < last; d++)
+		pl_add_row(k, idx[d]);
+	column = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), n);
+	k->col[k->n_col++] = ix_as_var(column);
+	for (int i = 0; i < p->n; i++) {
+		int is_once = ix_is(p->v[i]->size[last], 1);
+
+		memcpy(k->out_idx[i], idx, (size_t)last * sizeof(*idx));
+		k->out[i] = v;
+		k->out_idx[i][last] = is_once ? p->at[i] : ix_add(pl, p->at[i], column);
+		works |= space_works(pl, k, v, k->out_idx[i], r);
+	}
+	if (!works)
+		return 0;
+	for (int i = 0; i < p->n; i++)
+		if (!ix_is(p->v[i]->size[last], 1))
+			pl_guard_eq(pl, p->v[i]->size[last], n, "the columns of a concatenation's piece and of a reduction");
+	idx[last] = column;
+	k->n_out = p->n;
+	return 1;
+}
+
 /* The index space of a pointwise kernel: v at idx, one element at a time. */
 void pl_point_space(struct pl *pl, struct kern *k, struct val *v, const struct ix *const *idx)
 {
@@ -188,7 +231,7 @@ void pl_reduction_space(struct pl *pl, struct kern *k, struct val *v, const stru
 	k->red[k->n_red++] = v;
 }
 
-/* The first of the four index spaces in which the reduction at l stands on rows; idx[] becomes v's index in it. */
+/* The first of the five index spaces in which the reduction at l stands on rows; idx[] becomes v's index in it. */
 static int find_space(struct pl *pl, struct kern *k, struct val *v, const struct leaf *l, const struct ix **idx)
 {
 	own_space(k, v, idx, l);
@@ -198,7 +241,7 @@ static int find_space(struct pl *pl, struct kern *k, struct val *v, const struct
 		return 1;
 	if (result_space(pl, k, v, l, idx) && space_works(pl, k, v, idx, l->val))
 		return 1;
-	return part_space(pl, k, v, l->val, idx);
+	return part_space(pl, k, v, l->val, idx) || piece_space(pl, k, v, l->val, idx);
 }
 
 int pl_is_window(const struct val *r, const struct val *v)

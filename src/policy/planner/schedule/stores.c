@@ -192,6 +192,8 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 		const struct ix *off = pl_offset(pl, b, k->out_idx[o]), *coef, *rest;
 		struct etext t;
 
+		if (k->kind == K_ROW && pl_stored_per_column(k, o) != (level == 2))
+			continue;
 		e->self = v;
 		t = pl_expr(e, v, k->out_idx[o]);
 		pl_kern_arg(pl, k, b);
