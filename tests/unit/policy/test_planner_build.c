@@ -447,6 +447,19 @@ static void test_pieces_scanned(void **state)
 	ww_pl_result_release(&r);
 }
 
+/* cuda: many rows of 16 bits are scanned in vectors of eight, of four where eight do not divide what they begin at. */
+static void test_scans_of_halves(void **state)
+{
+	static const char *const loads[] = { "\t\tww::load(in_x + (i", " + 4 + c), x0);", "\t\tww::load(in_y + (i",
+		" + 8 + c), x0);" };
+	static const char *const want[] = { ".vec = 4, .threads = 0", ".vec = 8, .itemsize = 2, .threads = 0" };
+	struct pl_result r = cuda_holds("scans_of_halves.json", loads, WW_ARRAY_LEN(loads), 2);
+
+	(void)state;
+	holds(r.plan_text, want, WW_ARRAY_LEN(want));
+	ww_pl_result_release(&r);
+}
+
 /* cuda: so is one that is scanned from its end. */
 static void test_scans_back_in_rows(void **state)
 {
@@ -2946,12 +2959,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_sorted_values), cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
 		cmocka_unit_test(test_resampled_costly), cmocka_unit_test(test_vectors_of_halves),
 		cmocka_unit_test(test_windows_kept), cmocka_unit_test(test_scans_back_in_rows),
-		cmocka_unit_test(test_pieces_scanned), cmocka_unit_test(test_short_windows),
-		cmocka_unit_test(test_gated_squares), cmocka_unit_test(test_lines_resampled),
-		cmocka_unit_test(test_stored_behind), cmocka_unit_test(test_overlapping_kernels_wait),
-		cmocka_unit_test(test_small_products), cmocka_unit_test(test_small_matrices),
-		cmocka_unit_test(test_recurrent_rows), cmocka_unit_test(test_joined_pieces),
-		cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_pieces_scanned), cmocka_unit_test(test_scans_of_halves),
+		cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
+		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
+		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
+		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
+		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_order_behind_a_transposed_convolution),

@@ -126,10 +126,13 @@ static void build(struct pl *pl, struct kern *k)
 	l->inner = pl_sizes(pl, out, dim + 1, out->rank);
 	l->width = width_of(pl, k);
 	l->lane = l->form == MIDDLE ? pl_join(pl, k, dim + 1, out->rank, idx) : pl_lane_of(pl, k, last);
-	l->load = pl_load_body(pl, k, "c", idx);
-	l->own = idx;
-	l->store = pl_store_body(pl, k, "c");
-	l->own = NULL;
+	do {
+		l->singly = l->guarded = l->keeps = 0;
+		l->load = pl_load_body(pl, k, "c", idx);
+		l->own = idx;
+		l->store = pl_store_body(pl, k, "c");
+		l->own = NULL;
+	} while (l->width == 8 && l->singly && (l->width = 4));
 }
 
 static const struct knob_row cpu_knobs[] = { { KNOB(cpu_scan.tile), "tile", { 64, 4 } }, { 0 } };

@@ -198,8 +198,10 @@ static const char *cuda_body(struct pl *pl, struct kern *k, int which, const cha
 		}
 		if (*decl)
 			ok &= pl_divides(pl_offset(pl, k->out[0]->root, k->out_idx[0]), lane, n);
-		if (ok || !vec)
+		if (ok || !vec) {
+			k->loop->singly |= !vec;
 			break;
+		}
 	}
 	pl_guard_terms(pl, terms, n);
 	arrays = pl_cuda_arrays(pl, e.vload, e.n_vload, "[N]");

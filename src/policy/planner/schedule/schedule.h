@@ -88,6 +88,7 @@ struct loop {
 	const struct ix *const *own;
 	int keeps;   /* `store` reads own[] */
 	int guarded; /* `load` of operand 0 loads vectors under conditions */
+	int singly;  /* `load` or `store` has no vectors of `width`, which do not divide what they step by */
 	/* cpu, scatter: how many elements are written along its dimension, the variable that counts them, and the
 	 * statements that return their places and what is written. */
 	const struct ix *written;
