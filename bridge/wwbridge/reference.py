@@ -44,7 +44,7 @@ import time
 
 import torch
 
-from . import Refuse, ties
+from . import Refuse, kinks, ties
 from .parts import BACKWARD, FEWER, ONE, SOON, Limits, layout, step_of, tail
 from .promoted import addresses, default_run, floating, nearer_to_zero, promoted_run
 from .tensors import out_of_memory, span, sub_seed
@@ -215,6 +215,8 @@ class References:
                 row = judge_strict(found, exact, default, wide, self.limits[i], n)
             last = n == NEIGHBOURS or row["excess"] > (BEYOND if row["part"] else FURTHER)
             if not row["pass"]:
+                row = self._hidden(i, found, row, wide, n)
+            if not row["pass"]:
                 row = self._near_ties(i, found, row, wide, n, ties.RUNS if last else ties.AHEAD)
             if row["pass"]:
                 row, last = self._crowded(i, found, row, wide), n == NEIGHBOURS
@@ -223,6 +225,23 @@ class References:
         if row["pass"] and 1 < found.numel() < 2 * FEWER:
             return self._each(i, found, row)
         return row
+
+    def _hidden(self, i, found, row, own, n):
+        """The row of an output that is right but for parts that an activation hides (kinks.py), by its limits after n
+        neighbours; else `row`."""
+        limits, exact = self.limits[i], self.exact[i]
+        if limits is None or not row["part"] or self.doubles[i] or not self.finite[i]:
+            return row
+        with self.task.lightly():
+            error2 = squares(found, exact)
+            beyond = error2 > limits.wide[n]
+            parts = ties.few(limits, beyond) and kinks.suspects(found, exact, self.own[i], limits,
+                                                                torch.where(beyond, error2 / limits.wide[n], 0.0))
+        out = parts and self._if_taken(lambda: default_run(self.task))
+        with self.task.lightly():
+            if not out or not kinks.explain(parts, out[i], exact, self.own[i], error2):
+                return row
+            return judge_strict(found, exact, self.default[i], own, limits, n, beyond)
 
     def _near_ties(self, i, found, row, own, n, most=ties.RUNS):
         """The row of an output that is right but for near ties (ties.py), by its limits after n neighbours; else

@@ -26,6 +26,7 @@ from wwbridge.task import Task  # noqa: E402
 from wwbridge.tensors import span  # noqa: E402
 import cases_build  # noqa: E402
 import cases_examine  # noqa: E402
+import cases_kinks  # noqa: E402
 import cases_launches  # noqa: E402
 import cases_returned  # noqa: E402
 import cases_ties  # noqa: E402
@@ -34,8 +35,8 @@ import cases_uneven  # noqa: E402
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
 TARGET = facts.Target("cpu", 0, torch)
-TESTS = [*cases_build.TESTS, *cases_examine.TESTS, *cases_launches.TESTS, *cases_returned.TESTS, *cases_ties.TESTS,
-         *cases_ties.COSTLY, *cases_uneven.TESTS, *cases_uneven.COSTLY]
+TESTS = [*cases_build.TESTS, *cases_examine.TESTS, *cases_kinks.TESTS, *cases_kinks.COSTLY, *cases_launches.TESTS,
+         *cases_returned.TESTS, *cases_ties.TESTS, *cases_ties.COSTLY, *cases_uneven.TESTS, *cases_uneven.COSTLY]
 
 
 def test(f):
@@ -1559,8 +1560,8 @@ COSTLY = [what_the_import_leaves_out_comes_when_it_is_needed, workers_are_forked
           random_defects_of_random_sizes_are_found, random_modules_with_other_roundings_are_right,
           a_profile_names_every_operator, one_number_still_has_to_be_exact, one_number_is_not_judged_by_luck,
           what_is_small_is_held_to_its_own_size, each_of_a_handful_of_numbers_counts, few_numbers_are_judged_in_parts,
-          the_parts_of_every_shape_add_up, bytes_that_must_move, *cases_ties.COSTLY,
-          *cases_uneven.COSTLY]
+          the_parts_of_every_shape_add_up, bytes_that_must_move, *cases_kinks.COSTLY,
+          *cases_ties.COSTLY, *cases_uneven.COSTLY]
 if sys.argv[1:] != ["all"]:
     TESTS = [t for t in TESTS if t not in COSTLY]
 
