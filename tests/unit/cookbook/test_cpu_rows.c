@@ -385,6 +385,21 @@ static void test_rows(void **state)
 	check_rows("minima", MINIMA, 0, 3.0f, 50.0f, 0);
 }
 
+/* What is left of the largest of few numbers, 300 and then 289, is less than half a unit of it. */
+static void test_log_softmax_of_one_large(void **state)
+{
+	enum { COLS = 37 };
+	float x[COLS], *y;
+
+	(void)state;
+	for (int i = 0; i < COLS; i++)
+		x[i] = i == 5 ? 300 : 289;
+	y = run_rows("log_softmax", x, 1, COLS, 1, COLS, NULL);
+	assert_true(fabs((double)y[5] / -log1p((COLS - 1) * exp(-11)) - 1) <= 1e-3);
+	assert_true(fabsf(y[6] + 11) <= 1e-3f);
+	free(y);
+}
+
 /* A NaN in a row of running maxima stays, from its place on. */
 static void test_running_nan(void **state)
 {
@@ -756,8 +771,8 @@ static void test_full_and_channel(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_across),
-		cmocka_unit_test(test_running_nan), cmocka_unit_test(test_row_reductions),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_log_softmax_of_one_large),
+		cmocka_unit_test(test_across), cmocka_unit_test(test_running_nan), cmocka_unit_test(test_row_reductions),
 		cmocka_unit_test(test_nan_and_infinity), cmocka_unit_test(test_scatter), cmocka_unit_test(test_cross_entropy),
 		cmocka_unit_test(test_groupnorm), cmocka_unit_test(test_maps), cmocka_unit_test(test_transpose_and_gather),
 		cmocka_unit_test(test_mid), cmocka_unit_test(test_full_and_channel) };

@@ -25,7 +25,7 @@ static struct val *by_products(struct pl *pl, struct gnode *n, struct val *q, st
 	if (mask)
 		s = mask->dt == WW_BOOL ? pl_where(pl, mask, s, pl_constf(pl, s->dt, -INFINITY))
 								: pl_op2(pl, OP_ADD, s, pl_cast(pl, mask, s->dt));
-	return pl_gemm(pl, n, pl_cast(pl, pl_softmax(pl, s, r - 1, 0), v->dt), v);
+	return pl_gemm(pl, n, pl_cast(pl, pl_softmax(pl, s, r - 1, PL_SOFTMAX), v->dt), v);
 }
 
 /* ---- Which template ---------------------------------------------------------------------------------------------- */

@@ -63,7 +63,9 @@ struct val *pl_take(struct pl *pl, struct val *src, struct val *index, int dim);
 void pl_write(struct pl *pl, struct gnode *n, const char *name, const char *own, struct val *v);
 /* log(1 + e^-|x|).  rounded: 16 bits of it are enough (short forms). */
 struct val *pl_log1p_exp(struct pl *pl, int rounded, struct val *x);
-struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log);
+/* PL_LOG_SUMMED: a log_softmax of which a loss sums one number of each row. */
+enum pl_softmax_form { PL_SOFTMAX, PL_LOG_SOFTMAX, PL_LOG_SUMMED };
+struct val *pl_softmax(struct pl *pl, struct val *x, int dim, enum pl_softmax_form form);
 struct val *pl_linear(
 	struct pl *pl, struct gnode *n, struct val *x, struct val *w, struct val *b); /* x w^T + b, b may be NULL */
 struct val *pl_swap_dims(struct pl *pl, struct val *a, int x, int y);

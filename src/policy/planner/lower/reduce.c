@@ -231,15 +231,31 @@ static void logsumexp(struct pl *pl, struct gnode *n)
 			pl, ADD(pl_op1(pl, OP_LOG, sum(pl, pl_op1(pl, OP_EXP, SUB(a, m)), mask, 1)), m), mask, keepdim(pl, n, 2)));
 }
 
-struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log)
+/* Of a row whose largest number is far above the others the logarithm of the sum may be a millionth of that number, and
+ * all that is left of log_softmax there: x - (m + log s) would lose it.  A sum of losses has larger terms; then one
+ * number a row is stored, m + log s. */
+struct val *pl_softmax(struct pl *pl, struct val *x, int dim, enum pl_softmax_form form)
 {
 	unsigned mask = 1u << dim;
 	struct val *m = pl_reduce(pl, RED_MAX, x, mask, 1), *e = pl_op1(pl, OP_EXP, SUB(x, m)), *s = sum(pl, e, mask, 1);
 
-	if (!pl_algebra(pl))
-		return is_log ? SUB(SUB(x, m), pl_op1(pl, OP_LOG, s)) : DIV(e, s);
-	/* log_softmax as x - logsumexp(x): a loss then stores one number a row */
-	return is_log ? SUB(x, ADD(pl_op1(pl, OP_LOG, s), m)) : MUL(e, pl_op1(pl, OP_RECIP, s));
+	if (form == PL_SOFTMAX)
+		return pl_algebra(pl) ? MUL(e, pl_op1(pl, OP_RECIP, s)) : DIV(e, s);
+	return form == PL_LOG_SUMMED && pl_algebra(pl) ? SUB(x, ADD(pl_op1(pl, OP_LOG, s), m))
+												   : SUB(SUB(x, m), pl_op1(pl, OP_LOG, s));
+}
+
+static void nll_loss(struct pl *pl, struct gnode *n);
+static int64_t nll_reduction(struct pl *pl, struct gnode *n) { return pl_arg_int(pl, n, 3, "reduction", 1); }
+
+/* Is n read by losses alone that sum what they read? */
+static int is_summed(struct pl *pl, const struct gnode *n)
+{
+	int by_losses = 0;
+
+	for (struct gnode *o = pl->node; o < pl->node + pl->n_node; o++)
+		by_losses += o->row && o->row->fn == nll_loss && pl_refers(&o->arg[0], n->name) && nll_reduction(pl, o) != 0;
+	return by_losses > 0 && by_losses == pl_count_readers(pl, n->name);
 }
 
 enum { LOG = 1 };
@@ -248,8 +264,10 @@ static void softmax(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", -1), a->rank);
-
-	struct val *s = pl_softmax(pl, a, d, n->variant == LOG);
+	struct val *s = pl_softmax(pl, a, d,
+		n->variant != LOG      ? PL_SOFTMAX
+			: is_summed(pl, n) ? PL_LOG_SUMMED
+							   : PL_LOG_SOFTMAX);
 
 	if (n->variant != LOG && d == a->rank - 1)
 		s->softmax_of = a;
@@ -596,8 +614,8 @@ static struct val *nll(struct pl *pl, struct val *logp, struct val *target, stru
 static void nll_loss(struct pl *pl, struct gnode *n)
 {
 	done(n,
-		nll(pl, self(pl, n), pl_need_val(pl, n, 1, "target"), pl_arg_val(pl, n, 2, "weight"),
-			pl_arg_int(pl, n, 3, "reduction", 1), pl_arg_int(pl, n, 4, "ignore_index", -100)));
+		nll(pl, self(pl, n), pl_need_val(pl, n, 1, "target"), pl_arg_val(pl, n, 2, "weight"), nll_reduction(pl, n),
+			pl_arg_int(pl, n, 4, "ignore_index", -100)));
 }
 
 /* The sum of the class weights of all targets; `used` is 1 for them and 0 for ignore_index. */
@@ -619,7 +637,7 @@ static void cross_entropy(struct pl *pl, struct gnode *n)
 	double smooth = pl_arg_num(pl, n, 5, "label_smoothing", 0);
 	int c = x->rank > 1 ? 1 : 0;
 
-	logp = pl_softmax(pl, x, c, 1);
+	logp = pl_softmax(pl, x, c, how ? PL_LOG_SUMMED : PL_LOG_SOFTMAX);
 	if (pl_is_float(t->dt)) {
 		if (smooth != 0) {
 			pl_guard_eq(pl, x->size[c], ix_const(pl, ix_num(x->size[c])), "the number of classes");

@@ -5,7 +5,7 @@
  * operators they came from:
  *
  *     m = max x, s = sum exp(x - m)           with exp(x - m) / s       ww_cpu_softmax
- *                                             with x - (m + log s)      ww_cpu_log_softmax
+ *                                             with x - m - log s        ww_cpu_log_softmax
  *                                             with m + log s alone      ww_row_lse, one number a row
  *     s = sum x, q = sum (x - s/n)^2          with (x - s/n) rstd       ww_cpu_layernorm
  *     q = sum x^2                             with x rstd               ww_cpu_rmsnorm

@@ -382,6 +382,20 @@ WW_FN void ww_cpu_softmax(
 	ww_row_put(p.before, 0.0f, p.scale, cols, store, ctx, to - 1);
 }
 
+/* Of a row whose largest number is far above the others the logarithm of the sum may be less than a unit of that
+ * number: it is taken from the difference. */
+struct ww_row_less {
+	float log;
+	ww_row_store_fn store;
+	const void *ctx;
+};
+WW_FN void ww_row_less(const void *ctx, long long r, long long i, ww_vf v, int n)
+{
+	const struct ww_row_less *c = ctx;
+
+	c->store(c->ctx, r, i, v - c->log, n);
+}
+
 WW_FN void ww_cpu_log_softmax(
 	const struct ww_block *b, void *const *arg, ww_row_load_fn load, ww_row_store_fn store, const void *ctx)
 {
@@ -390,9 +404,9 @@ WW_FN void ww_cpu_log_softmax(
 
 	for (long long r = WW_ROWS_FROM(b, arg); r < to; r++) {
 		const float max = ww_row_pass(WW_OP_MAX, load, ctx, r, cols, s);
-		const float sum = ww_row_exp_sum(s, max, cols, 0);
+		const struct ww_row_less less = { (float)__builtin_log((double)ww_row_exp_sum(s, max, cols, 0)), store, ctx };
 
-		ww_row_put(s, max + (float)__builtin_log((double)sum), 1.0f, cols, store, ctx, r);
+		ww_row_put(s, max, 1.0f, cols, ww_row_less, &less, r);
 	}
 }
 
