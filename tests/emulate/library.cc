@@ -1,5 +1,5 @@
 /* library.cc - what a product and a convolution of a plan mean, as their definition says it: sums in fp64, any layout,
- * rounded to the result's type.  The math mode is not looked at: operands are what they are. */
+ * rounded to the result's type.  Operands are what they are, but those of rounds(). */
 #include "library.h"
 
 #include <cmath>
@@ -12,6 +12,7 @@ namespace host
 {
 enum { F32 = 1, F64, F16, BF16 };    /* enum ww_dtype */
 enum { HAS_BIAS = 1, HAS_RELU = 2 }; /* bits of enum ww_epilogue */
+enum { TF32 = 1 };                   /* of enum ww_math */
 
 static float of_bits(unsigned u)
 {
@@ -39,14 +40,21 @@ static double get(const char *p, int dtype, long long i)
 	exit(1);
 }
 
-/* An operand of a convolution: as it is, or with WW_EMULATED_TF32 in the environment of 11 bits, as cuDNN has fp32 by
- * default. */
-static double operand(const char *p, int dtype, long long i)
+/* Does cuDNN multiply fp32 as numbers of 11 bits?  With WW_EMULATED_TF32 in the environment, in the plan's default
+ * mode, but not strided transposed convolutions of so many taps in three dimensions, as bench/emulated/run has it. */
+static bool rounds(const convolution &v)
 {
-	static const bool tf32 = getenv("WW_EMULATED_TF32");
-	const double v = get(p, dtype, i);
-	return dtype == F32 && tf32 ? of_bits((bits_of((float)v) + 0x1000) & ~0x1fffu) : v;
+	long long taps = 1;
+	bool strided = false;
+	for (long long d = 0; d < v.nd; d++) {
+		taps *= v.axis[d].kernel;
+		strided |= v.axis[d].stride > 1;
+	}
+	return v.dtype == F32 && v.math == TF32 && getenv("WW_EMULATED_TF32") &&
+		!(v.transposed && v.nd == 3 && strided && taps > 64);
 }
+
+static double rounded(double v, bool rounds) { return rounds ? of_bits((bits_of((float)v) + 0x1000) & ~0x1fffu) : v; }
 
 static void put(char *p, int dtype, long long i, double v)
 {
@@ -122,6 +130,7 @@ void run(convolution v)
 {
 	for (int d = (int)v.nd; d < 3; d++)
 		v.axis[d] = { 1, 1, 1, 1, 0, 1 };
+	const bool tf32 = rounds(v);
 	const long long cg = v.c / v.groups, kg = v.k / v.groups;
 	const long long in[3] = { v.axis[0].in, v.axis[1].in, v.axis[2].in };
 	const long long taps[3] = { v.axis[0].kernel, v.axis[1].kernel, v.axis[2].kernel };
@@ -144,8 +153,9 @@ void run(convolution v)
 										const long long at = v.transposed
 											? place((int)v.layout, kg, taps, ci, k % kg, t)
 											: place((int)v.layout, cg, taps, k, c, t);
-										sum += operand(v.x, v.dtype, place((int)v.layout, v.c, in, n, ci, i)) *
-											operand(v.w, v.dtype, at);
+										sum += rounded(
+												   get(v.x, v.dtype, place((int)v.layout, v.c, in, n, ci, i)), tf32) *
+											rounded(get(v.w, v.dtype, at), tf32);
 									}
 								}
 						put(v.y, v.dtype, place((int)v.layout, v.k, out, n, k, o),

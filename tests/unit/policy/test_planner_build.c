@@ -1543,13 +1543,13 @@ static void test_concatenated_last(void **state)
 	json_decref(g);
 }
 
-/* Channels-last, a transposed convolution of many taps and a stride is one forward convolution of its phases, of as
- * many taps as the longest; dilated, of those taps that meet. */
+/* Channels-last, a dilated transposed convolution with a stride is one forward convolution of its phases, of those taps
+ * that meet; not one of many taps, which PyTorch computes without TF32. */
 static void test_phases(void **state)
 {
 	static const struct {
 		const char *graph, *want;
-	} rows[] = { { "phases.json", ".k = 96, .in = { S2, S3, S4 }, .kernel = { 3, 3, 3 }" },
+	} rows[] = { { "phases.json", ".transposed = 1" },
 		{ "phases_apart.json", ".k = 64, .in = { S1, S2, S3 }, .kernel = { 2, 2, 2 }" } };
 
 	(void)state;
@@ -1557,7 +1557,7 @@ static void test_phases(void **state)
 		json_t *g = fixture(rows[i].graph);
 		struct pl_result r = build_last(g);
 
-		if (!strstr(r.plan_text, ".transposed = 0") || !strstr(r.plan_text, rows[i].want))
+		if (!strstr(r.plan_text, rows[i].want) || !strstr(r.plan_text, ".transposed = 1") != (i == 1))
 			fail_msg("%s: %s", rows[i].graph, strstr(r.plan_text, "ww_recipe_conv_library(p"));
 		ww_pl_result_release(&r);
 		json_decref(g);

@@ -132,10 +132,33 @@ static int others_round(const struct pl *pl, const struct gnode *n)
 	return 0;
 }
 
+/* A transposed convolution in three dimensions with a stride. */
+static int is_strided_volume(const struct anchor *s)
+{
+	int strided = 0;
+
+	for (int e = 0; e < s->conv.nd; e++)
+		strided |= s->conv.stride[e] > 1;
+	return s->conv.transposed && s->conv.nd == 3 && s->conv.groups == 1 && s->in[0].val->dt == WW_F32 && strided;
+}
+
+/* So many that the engine that PyTorch gets for is_strided_volume() is slow, and does without TF32: 5 x 5 x 5 did, with
+ * an error of 4e-8; of 27 taps, dilated, it had TF32 (H200). */
+static int has_many_taps(const struct anchor *s)
+{
+	int64_t taps = 1;
+
+	for (int e = 0; e < s->conv.nd; e++)
+		taps *= ix_num(s->in[1].size[2 + e]);
+	return taps > 64;
+}
+
 static int is_exact(const struct pl *pl, const struct gnode *n, const struct anchor *s)
 {
-	return s->in[0].val->dt == WW_F32 && !s->conv.transposed &&
-		(ix_num(s->in[0].size[1]) <= EXACT_CHANNELS || may_be_exact(s)) && !others_round(pl, n);
+	int alone = s->conv.transposed ? is_strided_volume(s) && has_many_taps(s)
+								   : ix_num(s->in[0].size[1]) <= EXACT_CHANNELS || may_be_exact(s);
+
+	return s->in[0].val->dt == WW_F32 && alone && !others_round(pl, n);
 }
 
 /* Are contiguous and channels-last the same layout of x? */
@@ -222,16 +245,11 @@ int pl_is_slow_gradient(const struct anchor *s)
 
 int pl_is_slow_stride(const struct anchor *s)
 {
-	int64_t taps = 1;
-	int strided = 0, dilated = 0;
+	int dilated = 0;
 
-	for (int e = 0; e < s->conv.nd; e++) {
-		strided |= s->conv.stride[e] > 1;
+	for (int e = 0; e < s->conv.nd; e++)
 		dilated |= s->conv.dil[e] > 1;
-		taps *= ix_num(s->in[1].size[2 + e]);
-	}
-	return s->conv.transposed && s->conv.nd == 3 && s->conv.groups == 1 && s->in[0].val->dt == WW_F32 && strided &&
-		(taps > 64 || dilated);
+	return is_strided_volume(s) && (dilated || has_many_taps(s));
 }
 
 /* Is it better a forward convolution of filters turned around?  Where these are stored anyway: a kernel of its own
@@ -345,7 +363,8 @@ static struct val *from_phases(struct pl *pl, const struct anchor *s, struct val
 
 /* cuda, channels-last: a transposed convolution whose gradient cuDNN computes slowly, as one forward convolution for
  * all phases of its stride and a reader that takes them apart.  Taps that a phase lacks are zeros.  NULL: not by the
- * estimates, or its stride and dilation have no such form. */
+ * estimates, its stride and dilation have no such form, or PyTorch computes it without TF32, which the forward engine
+ * has. */
 static struct val *by_phases(
 	struct pl *pl, struct gnode *n, struct anchor *s, struct val *x, struct val *w, const struct ix *const *out)
 {
@@ -354,7 +373,8 @@ static struct val *by_phases(
 	struct anchor f = *s, t = *s;
 	struct val *y;
 
-	if (!s->conv.last || !pl_is_slow_stride(s) || ix_num(x->size[1]) <= EXACT_CHANNELS || !in_phases(s, out, &f, ph))
+	if (!s->conv.last || s->conv.exact || !pl_is_slow_stride(s) || ix_num(x->size[1]) <= EXACT_CHANNELS ||
+		!in_phases(s, out, &f, ph))
 		return NULL;
 	f.in[1].val = phase_filters(pl, s, w, ph);
 	memcpy(f.in[1].size, f.in[1].val->size, sizeof(f.in[1].size));
