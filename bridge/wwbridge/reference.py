@@ -413,11 +413,16 @@ def errors(own, default, exact, here, unit):
 
 def wider(own, seen, n):
     """own, widened by the errors seen on neighbours: the error that PyTorch itself would exceed in one of 10,000 draws.
-    n: numbers in the output."""
+    n: numbers in the output.  Of few numbers one cause may make all errors, as where another expert is taken; their
+    variance over all neighbours tells, as in Limits.widen()."""
     if not seen:
         return own
-    usual = math.sqrt(sum(e * e for e in [own["err_rel"], *(rel for rel, _, _ in seen)]) / (len(seen) + 1))
-    return {**own, "err_rel": max(own["err_rel"], usual * tail(n)),
+    errors2 = [e * e for e in [own["err_rel"], *(rel for rel, _, _ in seen)]]
+    usual2 = sum(errors2) / len(errors2)
+    if n < FEW and len(seen) == NEIGHBOURS:
+        spread = sum((e - usual2)**2 for e in errors2) / len(seen)
+        n = max(1, min(n, 2 * usual2**2 / spread)) if spread > 0 else n
+    return {**own, "err_rel": max(own["err_rel"], math.sqrt(usual2) * tail(n)),
             "err_abs": max(own["err_abs"], *(size for _, size, _ in seen)),
             "floor": max(own["floor"], *(floor for _, _, floor in seen))}
 
