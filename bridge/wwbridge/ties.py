@@ -48,7 +48,8 @@ SIZE2 = 2  # square of how much larger than in these runs an error may be
 STILL2 = 1e-4  # of the mean square of a part's errors: an element that is no further off has not moved
 MOVED2 = 0.5  # share of a run's error, squared, in the elements that have moved in the solution, too
 ASIDE2 = 0.25  # share of an error, squared, that may point elsewhere than in these runs
-SPARSE, LARGE = 16, 1 << 25  # of so many elements a run remembers one; of larger outputs none
+SPARSE, LARGE = 16, 1 << 25  # of so many elements a run remembers one; of larger outputs none,
+KEPT = 1 << 19  # and of smaller ones, up to so many, all: where many rows flip, one in SPARSE are of the largest alone
 PIECE = 1 << 17  # elements that are moved at a time on the cpu: they stay in the cache
 
 # Operators of ATen whose results are rounded and are no copies of one of their operands.
@@ -143,7 +144,8 @@ class Run:
 
     def __init__(self, out, exact, error2):
         off = (out.reshape(-1).double() - exact.reshape(-1)).nan_to_num()
-        self.error2, n = error2, 0 if off.numel() > LARGE else off.numel() // SPARSE
+        numel = off.numel()
+        self.error2, n = error2, 0 if numel > LARGE else max(numel // SPARSE, min(numel, KEPT))
         self.at = off.abs().topk(n, sorted=False).indices.sort().values.int()
         self.by = off[self.at].float()
 
@@ -226,7 +228,8 @@ class Ties:
             return True
         parts = Parted([self.limits.layout.find(p, found.device)[1] for p in some.nonzero().flatten().tolist()])
         left = (found.reshape(-1)[parts.at].double() - exact.reshape(-1)[parts.at]).nan_to_num()
-        whole2, off = parts.dot(left, left), [run.off(parts.at) for run in self.runs if run is not None]
+        whole2 = parts.dot(left, left)
+        off = [run.off(parts.at) * (run.error2 > self.limit2)[some][parts.of] for run in self.runs if run is not None]
         off = [self.as_far(parts, left, whole2, o) for o in off]
         for _ in range(2):
             way = parts.nearest(left, off)

@@ -412,6 +412,23 @@ def behind_an_activation_a_row_may_move_a_little():
         assert not near.explain(with_row(values), exact, some), what
 
 
+def a_small_flip_beside_many_large_ones_is_remembered():
+    """Where in a run 30 rows of 256 go another way by all of their size, one that does by a third is a near tie, too;
+    values beside that way are wrong, also in the direction of a run in which the row stayed."""
+    g = torch.Generator().manual_seed(2)
+    exact, other = torch.randn(2, 256, 128, generator=g, dtype=torch.float64)
+    own2, exact2 = squares(exact.bfloat16(), exact), squares(torch.zeros_like(exact), exact)
+    limits = reference.Limits(torch.bfloat16, exact, 2.0**-9, own2, exact2)
+    near, some = ties.Ties(limits, limits.limit2), torch.zeros_like(limits.limit2, dtype=torch.bool)
+    some[next(p for p in range(len(some)) if limits.layout.find(p, "cpu")[0] == "index 200 of dimension 0")] = True
+    flipped, stayed = exact.clone(), exact + (exact.bfloat16() - exact) * 1.5
+    flipped[:30], flipped[200] = other[:30], exact[200] + other[200] / 3
+    for run in (flipped, stayed):
+        near.learn(ties.Run(run, exact, squares(run, exact)))
+    for found, right in ((flipped, True), (exact + (stayed - exact) * 100, False)):
+        assert near.explain(found, exact, some) == right, right
+
+
 def few_numbers_may_have_one_cause():
     """Of an output of few numbers another expert changes all: sizes seen behind a chain of experts in bfloat16, 24
     numbers, of which PyTorch's twin exceeded the limit for 24 errors that are independent.  For those it stays."""
@@ -435,6 +452,7 @@ def few_numbers_may_have_one_cause():
 
 
 TESTS = [behind_an_activation_a_row_may_move_a_little, few_numbers_may_have_one_cause,
+         a_small_flip_beside_many_large_ones_is_remembered,
          near_ties_are_taken_out_of_outputs_in_any_order, other_roundings_stay_within_units_and_leave_whole_numbers,
          every_operator_that_rounds_exists,
          other_roundings_do_not_part_what_is_selected_from_where_it_comes_from,
