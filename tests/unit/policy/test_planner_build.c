@@ -1543,6 +1543,27 @@ static void test_concatenated_last(void **state)
 	json_decref(g);
 }
 
+/* A convolution whose channels do not fill 16 bytes is in PyTorch's order among those that run channels-last: its
+ * result is turned in shared memory for these, and no thread stores or reads across memory. */
+static void test_results_to_last(void **state)
+{
+	json_t *g = fixture("results_to_last.json"), *d = device();
+	struct knobs knobs[64] = { { 0 } };
+	struct pl_result r;
+
+	(void)state;
+	for (size_t k = 0; k < WW_ARRAY_LEN(knobs); k++)
+		knobs[k] = (struct knobs){ .last = 1, .library = LIBRARY_YES };
+	ww_pl_build(g, d, "cuda", knobs, WW_ARRAY_LEN(knobs), NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.plan_text, "ww_recipe_conv_library(p"), 3);
+	assert_int_equal(count(r.plan_text, "ww_recipe_after_library_turned(p"), 3);
+	assert_null(strstr(r.device_text, "] = acc[l]"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
 /* Channels-last, a dilated transposed convolution with a stride is one forward convolution of its phases, of those taps
  * that meet; not one of many taps, which PyTorch computes without TF32. */
 static void test_phases(void **state)
@@ -3017,7 +3038,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_folded_columns), cmocka_unit_test(test_sampled),
 		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
 		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last),
-		cmocka_unit_test(test_transposed_volume), cmocka_unit_test(test_instance_norm_channels_last),
+		cmocka_unit_test(test_results_to_last), cmocka_unit_test(test_transposed_volume), cmocka_unit_test(test_instance_norm_channels_last),
 		cmocka_unit_test(test_order_of_softmax), cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases),
 		cmocka_unit_test(test_log_softmax) };
 

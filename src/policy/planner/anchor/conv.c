@@ -680,8 +680,9 @@ static int is_small(const struct val *w, int64_t groups, int64_t channels)
 /* ---- Which kernel ------------------------------------------------------------------------------------------------ */
 
 /* ww::conv_direct; ww::conv_tc; the library's convolution of operands packed as halves (ww::after_halves); the library
- * channels-last, whose reader keeps that layout (LAST) or transposes (TURNED). */
-enum form { DIRECT, TENSOR_CORES, HALVES, LAST, TURNED };
+ * channels-last, whose reader keeps that layout (LAST) or transposes (TURNED); in PyTorch's order, for a reader of
+ * pixels' channels (TO_LAST). */
+enum form { DIRECT, TENSOR_CORES, HALVES, LAST, TURNED, TO_LAST };
 
 static int fits_tensor_cores(const struct pl *pl, const struct anchor *sp)
 {
@@ -946,8 +947,22 @@ static int ends_apart(struct pl *pl, const struct anchor *sp, int reads)
 		!by_library(pl, sp, &kn, 0) && !is_by_threads(pl, sp, &kn, 0);
 }
 
-/* The functor gets adjacent channels of a pixel if the result is stored channels-last, else adjacent pixels of a
- * channel. */
+/* The functor gets adjacent channels of a pixel, as the result is stored channels-last. */
+static void end_at_channels(struct pl *pl, struct kern *k)
+{
+	k->loop->width = pl_widest(k->anchor->out->size[1], 4);
+	k->loop->lane = pl_lane_of(pl, k, 1);
+	k->loop->store = pl_store_body(pl, k, "chan");
+}
+
+/* The functor gets adjacent pixels of a channel. */
+static void end_at_pixels(struct pl *pl, struct kern *k, int width)
+{
+	k->loop->width = width;
+	k->loop->lane = pl_join(pl, k, 2, 2 + k->anchor->conv.nd, NULL);
+	k->loop->store = pl_store_body(pl, k, "pix");
+}
+
 static void build_last(struct pl *pl, struct kern *k)
 {
 	const struct anchor *sp = k->anchor;
@@ -958,9 +973,10 @@ static void build_last(struct pl *pl, struct kern *k)
 	l->form = k->out[0]->last ? LAST : TURNED;
 	if (l->form == LAST && k->out[0] == sp->out && sp->out->root->dt == sp->out->dt)
 		return;
-	l->width = pl_widest(l->form == LAST ? sp->out->size[1] : l->inner, 4);
-	l->lane = l->form == LAST ? pl_lane_of(pl, k, 1) : pl_join(pl, k, 2, 2 + sp->conv.nd, NULL);
-	l->store = pl_store_body(pl, k, l->form == LAST ? "chan" : "pix");
+	if (l->form == LAST)
+		end_at_channels(pl, k);
+	else
+		end_at_pixels(pl, k, pl_widest(l->inner, 4));
 }
 
 /* The tensor-core template's tile and end.  A transposed convolution ends from registers (neighbours in a tile are a
@@ -989,16 +1005,17 @@ static int stores_fours(struct pl *pl, const struct kern *k)
 }
 
 /* Which kernels in PyTorch's order, and enum pl_library_facts of them. */
-static void choose(struct pl *pl, const struct anchor *sp, const struct knobs *kn, int bare, struct loop *l)
+static void choose(struct pl *pl, const struct kern *k, const struct knobs *kn, int bare, struct loop *l)
 {
-	int by = by_library(pl, sp, kn, bare), fit = fits_halves(pl, sp),
+	const struct anchor *sp = k->anchor;
+	int by = by_library(pl, sp, kn, bare), fit = fits_halves(pl, sp) && !k->out[0]->last,
 		halves = by && fit && (kn->library == LIBRARY_HALVES || (!kn->library && is_by_halves(pl, sp, bare)));
 
 	l->form = !kn->plain && !is_by_threads(pl, sp, kn, bare) && fits_tensor_cores(pl, sp) ? TENSOR_CORES : DIRECT;
 	l->library = (sp->conv.library_only ? LIBRARY_ONLY : 0) | (l->form == TENSOR_CORES ? OURS_TILED : 0) |
 		(l->form == TENSOR_CORES && !sp->conv.transposed && pl_is_beyond_l2(sp) ? OURS_BEYOND_L2 : 0) |
 		(by ? BY_LIBRARY : 0) | (halves ? IN_HALVES : 0) | (fit ? FITS_HALVES : 0);
-	l->form = halves ? HALVES : l->form;
+	l->form = halves ? HALVES : by && k->out[0]->last ? TO_LAST : l->form;
 }
 
 static void build(struct pl *pl, struct kern *k)
@@ -1014,16 +1031,18 @@ static void build(struct pl *pl, struct kern *k)
 		return;
 	}
 	if (pl->target == WW_TARGET_CUDA) {
-		choose(pl, sp, kn, pl_is_bare(k), l);
+		choose(pl, k, kn, pl_is_bare(k), l);
 		if ((l->library & BY_LIBRARY) && l->form != HALVES && pl_is_bare(k))
 			return;
 	}
 	l->inner = pl_sizes(pl, sp->out, 2, 2 + sp->conv.nd);
+	if (l->form == TO_LAST) {
+		end_at_channels(pl, k);
+		return;
+	}
 	plane = ix_num(l->inner);
 	fours = (l->library & BY_LIBRARY) || (l->form == TENSOR_CORES && stores_fours(pl, k));
-	l->width = plane % 2 ? 1 : fours && plane % 4 == 0 ? 4 : 2;
-	l->lane = pl_join(pl, k, 2, 2 + sp->conv.nd, NULL);
-	l->store = pl_store_body(pl, k, "pix");
+	end_at_pixels(pl, k, plane % 2 ? 1 : fours && plane % 4 == 0 ? 4 : 2);
 }
 
 /* ---- Text -------------------------------------------------------------------------------------------------------- */
@@ -1177,7 +1196,8 @@ static void print_last(struct pl *pl, struct kern *k, struct ww_str *s)
 	const char *y = node(pl, k, "library_y");
 
 	pl_cuda_pixel_functor(pl, k, s);
-	pl_cuda_after_library(pl, k, s, "after_library", y, out->dt, out->size[0], k->loop->inner, out->size[1]);
+	pl_cuda_after_library(pl, k, s, k->loop->form == TO_LAST ? "after_library_turned" : "after_library", y, out->dt,
+		out->size[0], k->loop->inner, out->size[1]);
 }
 
 static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
@@ -1189,7 +1209,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		k->launch = pl_fmt(pl, "\t{\n%s\t}\n", node(pl, k, pl_plan_buf(pl, out->root)));
 		return;
 	}
-	if (k->loop->form == LAST) {
+	if (k->loop->form == LAST || k->loop->form == TO_LAST) {
 		print_last(pl, k, s);
 		return;
 	}
