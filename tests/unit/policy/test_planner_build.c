@@ -1387,9 +1387,7 @@ static void test_large_results(void **state)
 	}
 }
 
-/* A softmax over channels stores what lies across its rows, but neighbouring rows share sectors: channels-last is first
- * where the convolution is slower in PyTorch's order (by bench/planner/count 144 us for 128 channels of 64 x 96 x 96,
- * where the order's own kernel of rows takes 163). */
+/* A softmax over channels stores what lies across its rows, but its blocks turn it: channels-last is first. */
 static void test_order_of_softmax(void **state)
 {
 	json_t *g = convolution_and_norm(64, 24, 64, 96, 3);
@@ -1559,6 +1557,22 @@ static void test_results_to_last(void **state)
 	assert_int_equal(count(r.plan_text, "ww_recipe_conv_library(p"), 3);
 	assert_int_equal(count(r.plan_text, "ww_recipe_after_library_turned(p"), 3);
 	assert_null(strstr(r.device_text, "] = acc[l]"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
+/* Results of many rows that lie along these are turned by the block: no warp stores parts of sectors. */
+static void test_turned_rows(void **state)
+{
+	json_t *g = fixture("turned_rows.json"), *d = device();
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.device_text, "[c * (R + 1) + threadIdx.x % R]"), 2);
+	assert_int_equal(count(r.device_text, "if (live)"), 0);
 	ww_pl_result_release(&r);
 	json_decref(g);
 	json_decref(d);
@@ -3038,7 +3052,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_folded_columns), cmocka_unit_test(test_sampled),
 		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
 		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last),
-		cmocka_unit_test(test_results_to_last), cmocka_unit_test(test_transposed_volume), cmocka_unit_test(test_instance_norm_channels_last),
+		cmocka_unit_test(test_results_to_last), cmocka_unit_test(test_turned_rows),
+		cmocka_unit_test(test_transposed_volume), cmocka_unit_test(test_instance_norm_channels_last),
 		cmocka_unit_test(test_order_of_softmax), cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases),
 		cmocka_unit_test(test_log_softmax) };
 

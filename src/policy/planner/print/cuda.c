@@ -543,6 +543,45 @@ static const char *has_more_threads(struct pl *pl, const struct kern *k)
 							 : pl_fmt(pl, "t < 1024 && cols > t * cl * %s", elements_of(k));
 }
 
+/* Text of plan.c: the threads of a row, the blocks that share it, and the rows of a block. */
+static const char *rows_shape(struct pl *pl, const struct kern *k)
+{
+	return pl_fmt(pl,
+		"%s\t\twhile (%s)\n\t\t\tt *= 2;\n\t\twhile (t > 1 && t / 2 * v >= cols)\n\t\t\tt /= 2;\n"
+		"%s\t\tif (t > 32 && rows * t < 64LL * ww_device(p)->sm_count)\n\t\t\twhile (t < 1024 && t * cl * v < cols)\n"
+		"\t\t\t\tt *= 2;\n"
+		"\t\tconst long long r = t >= 128 ? 1 : 128 / t * (t <= 32) + (t > 32), ch = ww_cdiv(cols, t * cl * v);\n\n",
+		k->loop->cluster ? "\t\twhile (cl < 8 && cols > 8192 * cl)\n\t\t\tcl *= 2;\n" : "", has_more_threads(pl, k),
+		fewer_threads(pl, k));
+}
+
+/* What a block's threads left in shared memory, row by row, stored along the rows. */
+static const char *store_turned(struct pl *pl, const struct kern *k)
+{
+	struct ww_str rows = pl_text(pl);
+
+	if (!k->loop->turned)
+		return "";
+	pl_decode(pl, &rows, "\t\t", k->row, k->loop->n_row, "row");
+	return pl_fmt(pl,
+		"\t__syncthreads();\n\tif ((ix_t)blockIdx.x * R + threadIdx.x %% R < rows) {\n"
+		"\t\tconst ix_t row = (ix_t)blockIdx.x * R + threadIdx.x %% R;\n%s"
+		"\t\t#pragma unroll 8\n\t\tfor (ix_t c = threadIdx.x / R; c < cols; c += T) {\n%s%s\t\t}\n\t}\n",
+		rows.p, pl_indent(pl, column_axes(pl, k, NULL), 3), pl_indent(pl, k->loop->turned, 3));
+}
+
+/* Text of plan.c: the threads of a row and the rows of a block that turns its result: a warp reads 64 bytes of a row at
+ * once, or more, and stores 32 rows. */
+static const char *turned_shape(struct pl *pl, const struct kern *k)
+{
+	return pl_fmt(pl,
+		"\t\twhile (t < 32 && (t * v * %d < 64 || cols > t * 16))\n\t\t\tt *= 2;\n"
+		"\t\tconst long long r = ww_max(%d, 256 / t), ch = ww_cdiv(cols, t * v);\n\n"
+		"\t\tif (4 * cols * (r + 1) > 46 << 10)\n\t\t\tww_fail(p, \"rows are too long to be turned\");\n"
+		"\t\tww_define(p, \"%s_TURNED\", cols);\n",
+		held_size(k), PL_TURNED, k->name);
+}
+
 /* T threads a row. */
 static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 {
@@ -553,29 +592,27 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_named(pl, k,
 			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_T * @_R) @(%s)\n{\n%s"
 			"\tenum { T = @_T, R = @_R, V = @_V, CH = @_CH, CL = @_CL };\n"
-			"\t__shared__ double box[64];\n\t__shared__ float cbox[CL > 1 ? %d : 1];\n"
+			"\t__shared__ double box[64];\n\t__shared__ float cbox[CL > 1 ? %d : 1];\n%s"
 			"\tconst int lane = threadIdx.x %% T, rank = blockIdx.x %% CL;\n"
 			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x / CL * R + threadIdx.x / T;\n"
 			"\tconst bool live = at < rows;\n\tconst ix_t row = live ? at : rows - 1;\n\n\t(void)box;\n\t(void)cbox;\n"
 			"\t(void)row;\n",
-			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), k->n_red ? k->n_red : 1, rows, cols));
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), k->n_red ? k->n_red : 1,
+			l->turned ? pl_named(pl, k, "\t__shared__ float turned[@_TURNED * (R + 1)];\n") : "", rows, cols));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
-	ww_str_addf(s, "%s%s}\n\n", row_body(pl, k),
+	ww_str_addf(s, "%s%s%s}\n\n", row_body(pl, k), store_turned(pl, k),
 		l->cluster ? "\tif (CL > 1)\n\t\tww::cluster_sync();	/* the others may still read cbox */\n" : "");
 	k->launch = pl_named(pl, k,
-		"\t{\n%s\t\tconst long long rows = %s, cols = %s;\n\t\tlong long t = %d, cl = 1;\n\n%s"
-		"\t\twhile (%s)\n\t\t\tt *= 2;\n\t\twhile (t > 1 && t / 2 * v >= cols)\n"
-		"\t\t\tt /= 2;\n"
-		"%s\t\tif (t > 32 && rows * t < 64LL * ww_device(p)->sm_count)\n\t\t\twhile (t < 1024 && t * cl * v < cols)\n"
-		"\t\t\t\tt *= 2;\n"
-		"\t\tconst long long r = t >= 128 ? 1 : 128 / t * (t <= 32) + (t > 32), ch = ww_cdiv(cols, t * cl * v);\n\n%s"
+		"\t{\n%s\t\tconst long long rows = %s, cols = %s;\n\t\tlong long t = %d, cl = 1;\n\n%s%s"
 		"\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_T\", t);\n\t\tww_define(p, \"@_R\", r);\n"
 		"\t\tww_define(p, \"@_CH\", ch);\n\t\tww_define(p, \"@_CL\", cl);\n"
 		"\t\tww_launch(p, \"@\", ww_cdiv(rows, r) * cl, 1, 1, t * r, 1, 1);\n\t\tif (cl > 1)\n"
 		"\t\t\tww_cluster(p, (int)cl, 1, 1);\n%s\t}\n",
-		pick_v(pl, k), rows, cols, l->threads ? l->threads : 32,
-		l->cluster ? "\t\twhile (cl < 8 && cols > 8192 * cl)\n\t\t\tcl *= 2;\n" : "", has_more_threads(pl, k),
-		fewer_threads(pl, k),
+		pick_v(pl, k), rows, cols,
+		l->threads      ? l->threads
+			: l->turned ? 4
+						: 32,
+		l->turned ? turned_shape(pl, k) : rows_shape(pl, k),
 		l->held ? "\t\tif (ch * v > 64)\n\t\t\tww_fail(p, \"rows are too long for registers\");\n" : "",
 		pl_plan_args(pl, k, "\t\t"));
 }

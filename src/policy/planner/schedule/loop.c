@@ -476,6 +476,26 @@ static void write_down(struct pl *pl, struct kern *k, const char *start, const c
 	pl_write_loop(pl, k, start, "if (live)\n\t", first);
 }
 
+/* cuda: columns of rows that share a block, at most: PL_TURNED rows of them fit static shared memory. */
+enum { TURNED_COLUMNS = 320 };
+
+/* cuda: does the result of a row kernel lie along the rows (a softmax over channels, stored in PyTorch's order behind a
+ * channels-last convolution)?  The few rows of a warp would store parts of sectors, at an eighth of memory's speed: 1.1
+ * GB of KernelBench level2/91 in some 2 ms (H200).  A block of many rows turns it in shared memory.  Short rows have a
+ * thread each, as good as that. */
+static int is_turned(struct pl *pl, const struct kern *k)
+{
+	const struct ix_atom *row = k->n_row ? k->row[k->n_row - 1] : NULL;
+	const struct ix *off = pl_offset(pl, k->out[0]->root, k->out_idx[0]);
+	int64_t cols = ix_num(k->loop->len);
+
+	return row && k->loop->held && !k->loop->cluster && !pl_knobs(pl, k->id)->rows.threads && k->n_out == 1 &&
+		pl_computed_as_float(k->out[0]->dt) && pl_computed_as_float(k->out[0]->root->dt) && cols >= 32 &&
+		cols <= TURNED_COLUMNS && ix_num(row->b) >= PL_TURNED && pl_runs_along(pl, off, row) &&
+		!pl_runs_along(pl, off, k->col[k->n_col - 1]) && pl_stores_per_column(k) &&
+		ix_num(pl_extent(pl, k->row, k->n_row)) >= 2 * PL_TURNED * (int64_t)pl->dev.sm_count;
+}
+
 static void cuda_rows(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
@@ -489,6 +509,7 @@ static void cuda_rows(struct pl *pl, struct kern *k)
 		write_down(pl, k, start, "if (live && ty == 0)\n\t");
 	} else {
 		hold_across(pl, k);
+		l->turned = l->along == COLUMNS && is_turned(pl, k) ? "" : NULL;
 		pl_write_loop(pl, k, start, "if (live)\n\t", "if (live && lane == 0 && rank == 0)\n\t");
 	}
 	l->threads = kn->rows.threads;

@@ -20,8 +20,6 @@
 static const double LAUNCH_US = 1.5, POINT_US = 2, ROWS_US = 3;
 /* Bytes and multiply-adds of a microsecond; FP32: of cuDNN's engines for PyTorch's order, without tensor cores. */
 static const double OUR_BYTES = 4.0e6, TF32_WORK = 170e6, HALF_WORK = 280e6, FP32_WORK = 10e6;
-/* Bytes of a microsecond between multiprocessors and the second level. */
-static const double L2_RATE = 7e6;
 /* Of rows that clusters of blocks hold, which wait for each other. */
 static const double CLUSTER_BYTES = 2.2e6;
 /* The part of these that cuDNN's gradients in three dimensions reach (six of fp32 and stride 1: .16 to .28, .59 and
@@ -86,45 +84,16 @@ static double run_of(const struct kern *k, const struct ix *off)
 	return run;
 }
 
-/* Threads of a row where vectors run along its columns, at the sizes at hand: as plan.c has it (print_rows_across()),
- * of many rows. */
-static int64_t row_threads(const struct kern *k, int size)
-{
-	int64_t cols = ix_num(k->loop->len), v = 16 / size, t = pl_or_else(k->loop->threads, 32), loads = pl_loads_held(k);
-
-	while (v > 1 && cols % v)
-		v /= 2;
-	while (t > 1 && t / 2 * v >= cols)
-		t /= 2;
-	while (t < 1024 && cols > t * 16)
-		t *= 2;
-	while (t <= 64 && k->loop->held && t * v * size > (v * size < 16 ? 16 : 64) &&
-		(cols + t * v - 1) / (t * v) * v * (loads ? loads : 1) <= 16)
-		t /= 2;
-	return t;
-}
-
 /* How many times its bytes an access costs: neighbours along `lane` that are apart use a part of each sector of 32.
- * Where memory runs along the rows of a row kernel, stores of a warp's rows share a sector, and those of neighbouring
- * warps fill it: it is a whole one of memory, and passes the second level once for each warp. */
-static double sectors(
-	struct pl *pl, const struct kern *k, const struct ix *off, const struct ix_atom *lane, int dt, int stores)
+ * So do stores of a row kernel whose rows are neighbours in memory, unless it turns them: the few rows of a warp fill a
+ * part of a sector, and memory is written in such parts (KernelBench level2/91: 1.1 GB in some 2 ms). */
+static double sectors(struct pl *pl, const struct kern *k, const struct ix *off, const struct ix_atom *lane, int dt)
 {
 	const struct ix *one = ix_const(pl, 1);
-	const struct ix_atom *row = k->n_row ? k->row[k->n_row - 1] : NULL;
-	int size = pl_itemsize(dt);
-	double most = 32.0 / size,
+	double most = 32.0 / (double)pl_itemsize(dt),
 		   apart = (double)llabs((long long)(ix_num(ix_subst(pl, off, &lane, &one, 1)) - ix_num(off)));
 
-	if (apart <= 1)
-		return 1;
-	apart = fmin(apart, most);
-	if (stores && k->kind == K_ROW && k->loop->along == COLUMNS && row && lane != row && pl_runs_along(pl, off, row)) {
-		double rows = fmax(32.0 / (double)row_threads(k, size), 1); /* of a warp */
-
-		return fmax(apart / fmin(rows, most) * OUR_BYTES / L2_RATE, 1);
-	}
-	return fmax(apart / run_of(k, off), 1);
+	return apart > 1 ? fmax(fmin(apart, most) / run_of(k, off), 1) : 1;
 }
 
 /* What a kernel loads, each buffer once, and what it stores. */
@@ -140,12 +109,13 @@ static double traffic(struct pl *pl, struct kern *k, const struct ix_atom *lane)
 		for (int e = 0; e < i; e++)
 			again |= buf[e] == buf[i];
 		if (!again)
-			bytes += buffer_bytes(buf[i]) * (lane ? sectors(pl, k, off[i], lane, buf[i]->dt, 0) : 1);
+			bytes += buffer_bytes(buf[i]) * (lane ? sectors(pl, k, off[i], lane, buf[i]->dt) : 1);
 	}
 	for (int o = 0; o < k->n_out; o++) {
 		const struct buf *b = k->out[o]->root;
 
-		bytes += buffer_bytes(b) * (lane ? sectors(pl, k, pl_offset(pl, b, k->out_idx[o]), lane, b->dt, 1) : 1);
+		bytes += buffer_bytes(b) *
+			(lane && !k->loop->turned ? sectors(pl, k, pl_offset(pl, b, k->out_idx[o]), lane, b->dt) : 1);
 	}
 	return bytes;
 }

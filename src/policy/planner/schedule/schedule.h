@@ -69,10 +69,12 @@ struct loop {
 	int asks_ahead;   /* cuda, pointwise: a thread's vectors are all loaded before the first is stored */
 	int behind;       /* cuda, pointwise: a thread computes all of its vectors before it stores the first */
 	int across; /* pointwise: rows are neighbours for some operands (cuda: a warp does so many of few columns); 0: no */
-	int threads, vec;  /* cuda: of a block (rows: least for one row); elements of a vector, at most */
-	const char *terms; /* cuda: "| a | b": what must be multiples of the vector's elements */
-	int held, cluster; /* cuda, rows: vectors stay in registers between passes; several blocks may share a row */
-	int stepwise;      /* cuda, rows: small blocks go along their row step by step */
+	int threads, vec;   /* cuda: of a block (rows: least for one row); elements of a vector, at most */
+	const char *terms;  /* cuda: "| a | b": what must be multiples of the vector's elements */
+	int held, cluster;  /* cuda, rows: vectors stay in registers between passes; several blocks may share a row */
+	int stepwise;       /* cuda, rows: small blocks go along their row step by step */
+	const char *turned; /* cuda, rows, of a result that lies along the rows: stores an element of what the block's
+	                     * threads left in shared memory, so that neighbours store neighbours; or NULL */
 	enum skeleton skeleton;
 	const char *eps; /* of a norm's skeleton: a literal; NULL: none */
 	/* Anchors: */
@@ -122,8 +124,8 @@ const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int
 
 /* ---- loop.c: pointwise and row kernels */
 /* cuda: elements of a row, from which on one pass goes step by step; registers that hold loads; threads that share a
- * row whose neighbours lie along memory. */
-enum { PL_STREAMED = 4096, PL_HELD = 64, PL_DOWN = 16 };
+ * row whose neighbours lie along memory; rows of a block that turns its result, at least. */
+enum { PL_STREAMED = 4096, PL_HELD = 64, PL_DOWN = 16, PL_TURNED = 32 };
 /* cuda, a thread is a row: for how many columns its loop is unrolled; if for all, quotients of their number are known.
  */
 int pl_unrolled_down(struct pl *pl, struct kern *k);

@@ -205,6 +205,11 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 			*terms = pl_cuda_terms(pl, *terms, off, e->lane);
 			after = pl_fmt(pl, "%s%sww::store%s(%s + %s, o%d%s);\n", after, cond, b->kind == B_OUTPUT ? "_stream" : "",
 				b->name, at_start(pl, off, e->lane, start), o, sub);
+		} else if (k->loop->turned) {
+			ww_str_addf(e->block[level], "turned[%s * (R + 1) + threadIdx.x / T] = (float)%s;\n",
+				pl_fmt(pl, "(%s)", pl_linear_column(pl, k)), t.t);
+			k->loop->turned = pl_fmt(pl, "%s[%s] = %s;\n", b->name, ix_text(pl, off),
+				pl_to_store(pl, "turned[c * (R + 1) + threadIdx.x % R]", v->dt, b->dt));
 		} else {
 			ww_str_addf(e->block[level], "%s%s[%s] = %s;\n", cond, b->name, ix_text(pl, off),
 				pl_to_store(pl, t.t, v->dt, b->dt));
