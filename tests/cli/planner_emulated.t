@@ -29,13 +29,13 @@ VARIANTS = os.environ.get("WW_VARIANTS") or os.path.join(os.path.dirname(WW), "t
 GRAPHS = ["adjoining_windows", "attention_masks", "channels_last", "concatenated_last", "few_channels",
           "joined_pieces", "lanes_apart", "masked_products", "norm_beside", "pieces_scanned", "pooled_last",
           "product_ends", "residual_sums", "rnn_of_rows", "rows_of_parts", "scans_in_rows", "small_matrices",
-          "sorts", "stored_last", "turned_products", "turned_results", "turned_rows", "windows"]
+          "sorts", "stored_last", "thin_products", "turned_products", "turned_results", "turned_rows", "windows"]
 OTHERS = ["across", "attention_bands", "attention_halves", "attention_hot", "channels_last_3d", "few_columns",
           "gated_last", "gather_outer", "groups_scanned", "halves_turned", "held_columns",
           "kept_down", "lines_shared", "modulated", "phases", "phases_apart",
           "rows_apart", "rows_beside", "running_minimum", "scaled_heads",
-          "scans_back_in_rows", "scans_from_the_end", "shuffled_channels", "small_products", "softmax_last",
-          "sorted_values", "stored_across", "transposed_columns", "transposed_volume", "windows_kept"]
+          "scans_back_in_rows", "scans_from_the_end", "short_products", "shuffled_channels", "small_products",
+          "softmax_last", "sorted_values", "stored_across", "transposed_columns", "transposed_volume", "windows_kept"]
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 
 

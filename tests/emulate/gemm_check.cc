@@ -68,6 +68,62 @@ template <class T> static int wrong_of()
 		wrong<T, 128, 64, true, false, w, w / 2>(17, 72, 104, 0);
 }
 
+/* gemm_thin and gemm_short, of m, n, k; lines in memory are `pad` elements longer than what they hold.  run(blocks of
+ * an item, a, b, e) launches. */
+template <bool ALONG, class F> static int wrong_fp32(const char *what, int m, int n, int k, int pad, const F &run)
+{
+	enum { BATCH = 3 };
+	const int la = k + pad, lb = (ALONG ? k : n) + pad, rb = ALONG ? n : k;
+	std::vector<float> a(BATCH * m * la), b(BATCH * rb * lb), d(BATCH * m * n, NAN);
+	double worst = 0;
+
+	for (float &v : a)
+		v = draw();
+	for (float &v : b)
+		v = draw();
+	run(BATCH, ww::mma_operand<float>{ a.data(), la, (long long)m * la, 0, 1 },
+		ww::mma_operand<float>{ b.data(), lb, 0, (long long)rb * lb, BATCH }, out<float>{ d.data(), m, n });
+	for (int z = 0; z < BATCH; z++)
+		for (int i = 0; i < m; i++)
+			for (int j = 0; j < n; j++) {
+				double sum = 0;
+				for (int l = 0; l < k; l++)
+					sum += (double)a[(z * m + i) * la + l] * (double)b[z * rb * lb + (ALONG ? j * lb + l : l * lb + j)];
+				const double off = fabs(sum - d[(z * m + i) * n + j]);
+				worst = off <= worst ? worst : off == off ? off : INFINITY;
+			}
+	if (!(worst < 1e-5))
+		fprintf(stderr, "%s, along k %d, %d x %d x %d + %d: off by %g\n", what, ALONG, m, n, k, pad, worst);
+	return !(worst < 1e-5);
+}
+
+template <int N, int V, int PARTS, bool ALONG> static int wrong_thin(int m, int n, int k, int pad)
+{
+	enum { ROWS = ww::thin_shape<N>::rows * 8 / PARTS };
+
+	return wrong_fp32<ALONG>("thin", m, n, k, pad, [=](int batch, const auto &a, const auto &b, const auto &e) {
+		host::launch(
+			(m + ROWS - 1) / ROWS * batch, 1, 1, 256, 1, [&] { ww::gemm_thin<N, V, PARTS, ALONG>(a, b, m, n, k, e); });
+	});
+}
+
+template <int K, int COLS, int V, bool ALONG> static int wrong_short(int m, int n, int k, int pad)
+{
+	return wrong_fp32<ALONG>("short", m, n, k, pad, [=](int batch, const auto &a, const auto &b, const auto &e) {
+		host::launch((m + 63) / 64 * ((n + 32 * COLS - 1) / (32 * COLS)) * batch, 1, 1, 256, 1,
+			[&] { ww::gemm_short<K, COLS, V, ALONG>(a, b, m, n, k, e); });
+	});
+}
+
+static int wrong_of_few()
+{
+	return wrong_thin<4, 4, 1, true>(67, 3, 136, 4) + wrong_thin<8, 1, 1, true>(35, 8, 151, 0) +
+		wrong_thin<8, 2, 4, true>(9, 7, 514, 2) + wrong_thin<16, 4, 8, true>(5, 16, 1028, 0) +
+		wrong_thin<16, 1, 2, false>(21, 13, 99, 3) + wrong_thin<4, 4, 8, false>(8, 4, 32, 0) +
+		wrong_short<8, 4, 4, true>(67, 261, 8, 0) + wrong_short<8, 1, 1, false>(9, 31, 5, 2) +
+		wrong_short<16, 2, 2, true>(64, 64, 14, 2) + wrong_short<16, 3, 4, false>(130, 95, 12, 4);
+}
+
 /* Adds a row of its own, read ahead of several stores. */
 struct with_bias {
 	float *d;
@@ -198,5 +254,6 @@ int main(void)
 	n += wrong_tiles<__half, 128, 3, 1, 1>(300, 150, 160, 2) + wrong_tiles<__half, 128, 3, 1, 2>(300, 150, 160, 2) +
 		wrong_tiles<__half, 64, 2, 1, 2>(200, 250, 320, 1) + wrong_tiles<__half, 64, 5, 2, 2>(600, 130, 128, 2) +
 		wrong_tiles<float, 64, 4, 1, 2>(300, 150, 64, 2) + wrong_tiles<float, 64, 2, 2, 2>(520, 70, 128, 2);
+	n += wrong_of_few();
 	printf("%d\n", n);
 }

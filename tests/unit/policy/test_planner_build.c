@@ -1562,6 +1562,31 @@ static void test_results_to_last(void **state)
 	json_decref(d);
 }
 
+/* Products of few columns, and of a short k to an odd number of them, run at memory's speed, in tiles only where the
+ * search asks for them. */
+static void test_few_columns_or_terms(void **state)
+{
+	static const char *const file[] = { "thin_products.json", "short_products.json" },
+							 *const call[] = { "ww_recipe_gemm_thin(p", "ww_recipe_gemm_short(p" };
+	json_t *d = device();
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		const struct knobs kn = { .gemm.form = i / 2, .library = i / 2 ? LIBRARY_NO : LIBRARY_AUTO };
+		const struct knobs knobs[2] = { kn, kn };
+		json_t *g = fixture(file[i % 2]);
+		struct pl_result r;
+
+		ww_pl_build(g, d, "cuda", knobs, 2, NULL, &r);
+		assert_true(r.ok);
+		assert_int_equal(count(r.plan_text, call[i % 2]), i / 2 ? 0 : 2);
+		assert_int_equal(count(r.plan_text, "ww_recipe_gemm_mma(p"), i / 2 ? 2 : 0);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+	json_decref(d);
+}
+
 /* Results of many rows that lie along these are turned by the block: no warp stores parts of sectors. */
 static void test_turned_rows(void **state)
 {
@@ -3053,9 +3078,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
 		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last),
 		cmocka_unit_test(test_results_to_last), cmocka_unit_test(test_turned_rows),
-		cmocka_unit_test(test_transposed_volume), cmocka_unit_test(test_instance_norm_channels_last),
-		cmocka_unit_test(test_order_of_softmax), cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases),
-		cmocka_unit_test(test_log_softmax) };
+		cmocka_unit_test(test_few_columns_or_terms), cmocka_unit_test(test_transposed_volume),
+		cmocka_unit_test(test_instance_norm_channels_last), cmocka_unit_test(test_order_of_softmax),
+		cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases), cmocka_unit_test(test_log_softmax) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,8 @@
  *             (sm_90a)
  *   gemm16    fp16 or bf16 operands, fp32 accumulation (sm_90a)
  *   gemm_mma  any alignment and size of either, in one launch (gemm_mma.cuh)
+ *   gemm_thin fp32 of at most 16 columns (gemm_thin.cuh)
+ *   gemm_short fp32 of K up to 16 (gemm_short.cuh)
  *   gemm_any  any strides, dtypes and shapes in plain fp32 arithmetic, any GPU
  *
  * The epilogue is a functor: template <int N> void store(int b, int row, int col, const float (&v)[N]) const, N
@@ -19,6 +21,8 @@
 #define WW_GEMM_CUH
 
 #include <ww/gemm_mma.cuh>
+#include <ww/gemm_short.cuh>
+#include <ww/gemm_thin.cuh>
 #include <ww/split.cuh>
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include <ww/pipeline.cuh>

@@ -4,6 +4,8 @@
 
 #include <math.h>
 #include <string.h>
+#include <ww/recipe/gemm_short.h>
+#include <ww/recipe/gemm_thin.h>
 #include <ww/recipe/gemm_tile.h>
 
 /* sum over k of a[..., m, k] b[..., k, n] as a reduction of a product. */
@@ -97,7 +99,8 @@ static int one_stride(const struct operand *o, int from, int to)
 
 /* ---- Schedule ---------------------------------------------------------------------------------------------------- */
 
-enum form { ANY, MMA, HALF, SPLIT, THIN }; /* ww::gemm_any, ww::gemm_mma, ww::gemm16, ww::gemm3; ww_cpu_gemm_thin */
+/* ww::gemm_any, ww::gemm_thin or ww_cpu_gemm_thin, ww::gemm_short, ww::gemm_mma, ww::gemm16, ww::gemm3 */
+enum form { ANY, THIN, SHORT, MMA, HALF, SPLIT };
 
 static const struct ix *stride_of(struct pl *pl, const struct anchor *sp, int which, int d)
 {
@@ -309,10 +312,12 @@ static int readers(const struct pl *pl, const struct anchor *sp, int which)
 	return n ? n : 1;
 }
 
-/* Results of `bytes` of an odd number of columns, which our tiles of fp32 store one by one: 0.26 us for each MB. */
+/* Results of `bytes` of an odd number of columns, which our tiles of fp32 store one by one: 0.26 us for each MB; more
+ * where a tile has one short step, beside which no other is stored (7,168 x 8 to 861 with a sigmoid, 24.7 MB: 33 us or
+ * more of piece-45013-229's 71.6 by what eager's kernels leave, 10 by gemm_mma's clocks). */
 static double odd_us(const struct estimate *e, int bytes)
 {
-	return fmod(e->n, 2) ? 0.26e-6 * bytes * e->batch * e->m * e->n : 0;
+	return fmod(e->n, 2) ? (e->k <= 16 ? 0.9e-6 : 0.26e-6) * bytes * e->batch * e->m * e->n : 0;
 }
 
 /* Results of 16 bits with an odd number of columns, which the library and gemm_mma store one by one, in parts of
@@ -392,6 +397,51 @@ static double mma_us(const struct anchor *sp, const struct estimate *e, int alig
 		.us;
 }
 
+/* cuda: has the product so few columns that tiles would be mostly empty?  Its first operand is read along k. */
+static int fits_thin(const struct pl *pl, const struct anchor *sp)
+{
+	const int nb = sp->gemm.n_batch;
+
+	return pl->dev.cc >= 80 && in_dt(sp) == WW_F32 && ix_num(sp->out->size[nb + 1]) <= 16 && is_along(sp, 0) &&
+		((is_along(sp, 1) && ix_num(sp->in[1].stride[nb + 1]) <= 1 << 26) ||
+			(ix_is(sp->in[1].stride[nb + 1], 1) && ww_thin_turns(ix_num(sp->out->size[nb + 1]), ix_num(inner(sp)))));
+}
+
+static double thin_us(const struct anchor *sp, const struct estimate *e)
+{
+	int v = is_along(sp, 1) ? (int)ww_min(vector_of(sp, 0), vector_of(sp, 1)) : vector_of(sp, 0);
+
+	while ((int64_t)e->k % v)
+		v /= 2;
+	return ww_thin_us(&(struct ww_mma_size){ .m = (long long)e->m,
+						  .n = (long long)e->n,
+						  .k = (long long)e->k,
+						  .batch = (long long)e->batch,
+						  .bytes = 4,
+						  .a_vector = v,
+						  .sms = (long long)e->sms },
+		!is_along(sp, 1));
+}
+
+/* cuda: is k so short that a step of tensor cores would be mostly zeros, and its columns more than few? */
+static int fits_short(const struct pl *pl, const struct anchor *sp)
+{
+	const int nb = sp->gemm.n_batch;
+
+	return pl->dev.cc >= 80 && in_dt(sp) == WW_F32 && ix_num(sp->out->size[nb + 1]) > 16 && ix_num(inner(sp)) <= 16 &&
+		is_along(sp, 0) && (is_along(sp, 1) || ix_is(sp->in[1].stride[nb + 1], 1));
+}
+
+static double short_us(const struct estimate *e)
+{
+	return ww_short_us(&(struct ww_mma_size){ .m = (long long)e->m,
+		.n = (long long)e->n,
+		.k = (long long)e->k,
+		.batch = (long long)e->batch,
+		.bytes = 4,
+		.sms = (long long)e->sms });
+}
+
 /* The type of the library's result: fp32 if a reader follows after which PyTorch rounds (a bias, which may cancel it).
  */
 static int library_dt(const struct anchor *sp)
@@ -442,7 +492,7 @@ static enum form best_form(
 	struct pl *pl, const struct anchor *sp, const struct pl_end *end, int *library, double *least)
 {
 	struct estimate e = estimate(pl, sp);
-	double us, mma = INFINITY, tiled = INFINITY;
+	double us, mma = INFINITY, tiled = INFINITY, thin = INFINITY;
 	int half = in_dt(sp) != WW_F32, nb = sp->gemm.n_batch;
 
 	for (int i = 0; i < 2; i++)
@@ -456,10 +506,16 @@ static enum form best_form(
 			(half && (!end || end->added || end->dt != sp->out->dt) ? MMA_END_US * e.batch * e.m * e.n * 1e-6 : 0);
 	if (pl->dev.cc == 90 && (!half || fits_gemm16(sp)))
 		tiled = half ? half_us(&e) + padding_us(sp, &e) : split_us(pl, sp, &e, 0);
-	us = fmin(mma, tiled);
+	if (fits_thin(pl, sp) || fits_short(pl, sp)) /* one or the other */
+		thin = fits_short(pl, sp) ? short_us(&e) : thin_us(sp, &e);
+	us = fmin(fmin(mma, tiled), thin);
 	*least = fits_library(sp) ? fmin(us, library_us(sp, &e, end)) : us;
 	*library = *least < us;
-	return us == INFINITY ? ANY : mma < tiled ? MMA : half ? HALF : SPLIT;
+	return us == INFINITY ? ANY
+		: us == thin      ? (fits_short(pl, sp) ? SHORT : THIN)
+		: mma < tiled     ? MMA
+		: half            ? HALF
+						  : SPLIT;
 }
 
 /* Unit stride along rows or columns, and one stride from batch to batch.  Two batch strides fit if gemm_mma, which
@@ -676,8 +732,10 @@ static void build(struct pl *pl, struct kern *k)
 	int whole = ends_in_library(pl, k, &end);
 
 	l->lane = pl_lane_of(pl, k, nb + 1);
-	l->width = ix_num(out->size[nb + 1]) % 2 ? 1 : 2;
 	choose(pl, k, l);
+	l->width = ix_num(out->size[nb + 1]) % 2 || (pl->target == WW_TARGET_CUDA && (l->form == THIN || l->form == SHORT))
+		? 1
+		: 2;
 	/* A pass over the result; of few columns (16, 32) wider accesses were slower (.9, H200). */
 	if (pl->target == WW_TARGET_CUDA && (l->library & BY_LIBRARY) && !whole && ix_num(out->size[nb + 1]) >= 64)
 		l->width = (int)ww_max(l->width, pl_store_width(pl, k, "col", 16 / pl_itemsize(library_dt(k->anchor))));
@@ -951,10 +1009,33 @@ static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
 		mma_operand(pl, k, 0), mma_operand(pl, k, 1), pl_plan_args(pl, k, "\t"));
 }
 
+static void print_thin(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct anchor *sp = k->anchor;
+	int nb = sp->gemm.n_batch;
+	const char *name = k->loop->form == THIN ? "thin" : "short";
+
+	pl_cuda_kernel(pl, k, s, "256, 2",
+		"const float *a, long long as, long long ao, long long ai, const float *b, long long bs, long long bo, "
+		"long long bi,\n\t\tint inner, int m, int n, int k",
+		pl_fmt(pl, "gemm_%s<@_%s, @_ALONG>({ a, as, ao, ai, inner }, { b, bs, bo, bi, inner }, m, n, k", name,
+			k->loop->form == THIN ? "N, @_V, @_PARTS" : "K, @_COLS, @_V"));
+	k->launch = pl_named(pl, k,
+		"\tww_recipe_gemm_%s(p, &(struct ww_gemm_thin){ .kernel = \"@\", .m = %s, .n = %s, .k = %s, .batch = %s, "
+		".inner = %s,\n\t\t.a = %s,\n\t\t.b = %s });\n%s",
+		name, ix_text(pl, sp->out->size[nb]), ix_text(pl, sp->out->size[nb + 1]), ix_text(pl, inner(sp)),
+		ix_text(pl, k->loop->outer), nb ? ix_text(pl, sp->out->size[nb - 1]) : "1", mma_operand(pl, k, 0),
+		mma_operand(pl, k, 1), pl_plan_args(pl, k, "\t"));
+}
+
 static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 {
-	static void (*const ours[])(struct pl *, struct kern *,
-		struct ww_str *) = { [ANY] = print_any, [MMA] = print_mma, [HALF] = print_half, [SPLIT] = print_split };
+	static void (*const ours[])(struct pl *, struct kern *, struct ww_str *) = { [ANY] = print_any,
+		[THIN] = print_thin,
+		[SHORT] = print_thin,
+		[MMA] = print_mma,
+		[HALF] = print_half,
+		[SPLIT] = print_split };
 	const struct anchor *sp = k->anchor;
 	int nb = sp->gemm.n_batch, library = k->loop->library & BY_LIBRARY;
 	const char *row = pl_var_or(k->anchor_idx[nb], "row_"), *loads = "";

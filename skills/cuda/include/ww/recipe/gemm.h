@@ -4,6 +4,8 @@
 
 #include <ww/plan.h>
 #include <ww/recipe/common.h>
+#include <ww/recipe/gemm_short.h>
+#include <ww/recipe/gemm_thin.h>
 #include <ww/recipe/gemm_tile.h>
 
 /* Matrices (rows, k) of a batch, in elements: (b, r, i) is at b*batch_stride + r*row_stride + i*k_stride of the buffer.
@@ -314,6 +316,17 @@ static void ww_arg_mma_operand(struct ww_plan *p, const struct ww_mma_operand *o
 	ww_arg_i64(p, o->inner_stride);
 }
 
+static void ww_args_mma(struct ww_plan *p, const struct ww_mma_operand *a, const struct ww_mma_operand *b,
+	long long inner, long long m, long long n, long long k)
+{
+	ww_arg_mma_operand(p, a);
+	ww_arg_mma_operand(p, b);
+	ww_arg_i32(p, (int)(inner ? inner : 1));
+	ww_arg_i32(p, (int)m);
+	ww_arg_i32(p, (int)n);
+	ww_arg_i32(p, (int)k);
+}
+
 /* Leading arguments: of each operand const T *, long long stride, outer_stride, inner_stride; int inner, m, n, k. */
 static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 {
@@ -367,12 +380,65 @@ static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 	ww_shared(p, shared);
 	if (t.split > 1)
 		ww_cluster(p, t.split, 1, 1);
-	ww_arg_mma_operand(p, &g->a);
-	ww_arg_mma_operand(p, &g->b);
-	ww_arg_i32(p, (int)(g->inner ? g->inner : 1));
-	ww_arg_i32(p, (int)g->m);
-	ww_arg_i32(p, (int)g->n);
-	ww_arg_i32(p, (int)g->k);
+	ww_args_mma(p, &g->a, &g->b, g->inner, g->m, g->n, g->k);
+}
+
+/* The same for <ww/gemm_thin.cuh>: fp32, n at most 16, A contiguous along k.  Without `parts` it is chosen here. */
+struct ww_gemm_thin {
+	const char *kernel;
+	long long m, n, k, batch, inner;
+	struct ww_mma_operand a, b;
+	int parts;
+};
+
+static void ww_recipe_gemm_thin(struct ww_plan *p, const struct ww_gemm_thin *g)
+{
+	const int along = g->b.k_stride == 1;
+	const long long batch = g->batch ? g->batch : 1, sms = ww_device(p)->sm_count;
+	long long vector = ww_mma_vector(&g->a, 4), parts = g->parts;
+
+	if (along)
+		vector = ww_min(vector, ww_mma_vector(&g->b, 4));
+	if (g->n > 16 || g->n < 1 || g->a.k_stride != 1 || g->b.row_stride > 1 << 26 ||
+		(!along && (g->b.row_stride != 1 || !ww_thin_turns(g->n, g->k)))) {
+		ww_fail(p, "gemm_thin: at most 16 columns, the first operand along k; the second, too, or of 10,240 elements");
+		return;
+	}
+	while (g->k % vector)
+		vector /= 2;
+	if (!parts)
+		parts = ww_thin_parts(g->m, g->n, g->k, batch, (int)vector, sms);
+	if (ww_thin_blocks(g->m, g->n, batch, (int)parts) > 0x7fffffff) {
+		ww_fail(p, "gemm_thin: too many rows");
+		return;
+	}
+	ww_tunable(p, g->kernel, "N", ww_thin_columns(g->n));
+	ww_tunable(p, g->kernel, "V", vector);
+	ww_tunable(p, g->kernel, "PARTS", parts);
+	ww_tunable(p, g->kernel, "ALONG", along);
+	ww_launch(p, g->kernel, ww_thin_blocks(g->m, g->n, batch, (int)parts), 1, 1, 256, 1, 1);
+	ww_args_mma(p, &g->a, &g->b, g->inner, g->m, g->n, g->k);
+}
+
+/* The same for <ww/gemm_short.cuh>: k at most 16, n beyond 16. */
+static void ww_recipe_gemm_short(struct ww_plan *p, const struct ww_gemm_thin *g)
+{
+	const int along = g->b.k_stride == 1;
+	const long long blocks = ww_short_blocks(g->m, g->n, g->batch ? g->batch : 1);
+	long long vector = ww_mma_vector(&g->a, 4);
+
+	if (g->k > 16 || g->k < 1 || g->a.k_stride != 1 || (!along && g->b.row_stride != 1) || blocks > 0x7fffffff) {
+		ww_fail(p, "gemm_short: k at most 16, the first operand along k");
+		return;
+	}
+	while (g->k % vector)
+		vector /= 2;
+	ww_tunable(p, g->kernel, "K", g->k <= 8 ? 8 : 16);
+	ww_tunable(p, g->kernel, "COLS", ww_short_columns(g->n));
+	ww_tunable(p, g->kernel, "V", vector);
+	ww_tunable(p, g->kernel, "ALONG", along);
+	ww_launch(p, g->kernel, blocks, 1, 1, 256, 1, 1);
+	ww_args_mma(p, &g->a, &g->b, g->inner, g->m, g->n, g->k);
 }
 
 struct ww_gemm_any {
