@@ -10,7 +10,7 @@
  *     unstored    without the stores alone: what would be stored is compared with a number that it never is
  *     ends        without loads and products: the sums are zeros
  *     loads       tensor copies alone: each stage is let go of as soon as it has come
- *     pack        the largest magnitudes, the image as NHWC fp16, both in one kernel, and the weights, in this order
+ *     pack        the largest magnitudes, the image as NHWC fp16, and the weights, in this order
  *     library     cuDNN's channels-last TF32 convolution of operands that lie so, without a bias
  *     halves      cuDNN's channels-last convolution of halves, of image and weights packed for it, and the join: the
  * pass behind it that turns, scales and ends its result
@@ -326,12 +326,6 @@ template <class G> static void time_pack(const buffers &b)
 		ww::conv_pack_x<0>
 			<<<dim3((hw + 63) / 64, (G::c + 63) / 64, G::n), 256, 0, stream>>>(b.x, G::c, hw, G::cb, b.xs, b.ax);
 	}));
-	const int boxes = (hw + 63) / 64 * ((G::c + 63) / 64), resident = (8 * sms + parts + boxes - 1) / (parts + boxes);
-	say("pack", "conv_pack_images", "", time_of([&] {
-		cudaMemsetAsync(b.ax, 0, 4 * (2 * G::n + 1), stream);
-		ww::conv_pack_images<0><<<G::n *(parts + boxes), 256, 0, stream>>>(
-			b.x, G::n, G::c, hw, G::cb, b.xs, b.ax, parts, resident < G::n ? resident : G::n);
-	}));
 	say("pack", "conv_pack_w", "", time_of([&] {
 		ww::conv_pack_w<0><<<G::k, 256, 0, stream>>>(b.w, G::c * taps, taps, G::c, taps, G::cb, b.ws, b.aw);
 	}));
@@ -407,7 +401,7 @@ static void time_shape(const char *name, int argc, char **argv)
 	result_mb = results * 4e-6;
 	b = { (float *)room(4 * pixels * G::c), (float *)room(4 * weights), (float *)room(4 * G::k),
 		(float *)room(4 * results), (float *)room(4 * results), (__half *)room(128 * pixels * G::cb),
-		(__half *)room(128ll * G::k * G::r * G::s * G::cb), (unsigned *)room(8 + 4 * (2 * G::n + 1)) + 2,
+		(__half *)room(128ll * G::k * G::r * G::s * G::cb), (unsigned *)room(8 + 4 * G::n) + 2,
 		(unsigned *)room(4 * G::k) };
 	draw<<<1024, 256, 0, stream>>>(b.x, pixels * G::c, 1);
 	draw<<<1024, 256, 0, stream>>>(b.w, weights, 0.1f);

@@ -38,10 +38,8 @@
  * mostly empty, and for everything that conv_tc does not cover.  What bounds it are loads: a pixel alone reads a weight
  * and an element for each of its multiply-adds; four pixels of a column, 7 x 7 and depthwise, read 119 for 196.
  *
- * conv_pack_images finds an image's largest magnitude and packs it while it lies in L2.  Rejected: the same in one
- * cooperative kernel, one group of images after the other (203 us instead of 154 on an H200: too few loads in flight
- * between grid barriers).  Here blocks wait for an image's maximum alone, and it was asked for a thousand blocks
- * before.
+ * Rejected: finding the scales and packing in one cooperative kernel, one group of images after the other, so that the
+ * second read hits L2 (203 us instead of 154 on an H200: too few loads in flight between grid barriers).
  *
  * Shapes are compile-time constants (macros written by the recipe): index arithmetic disappears.  Rejected: im2col in
  * memory (R*S times the bytes) and Winograd (its rounding exceeds the rule).
@@ -49,7 +47,6 @@
 #ifndef WW_CONV_CUH
 #define WW_CONV_CUH
 
-#include <ww/barrier.cuh>
 #include <ww/library.cuh>
 #include <ww/split.cuh>
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -80,15 +77,16 @@ __host__ __device__ constexpr int conv_block(int operands) { return operands == 
 /* CONV_HALVES: how far below 2^15 the largest element of an image and a filter's sum of magnitudes are scaled. */
 enum { CONV_LOWER_X = 7, CONV_LOWER_W = 8 };
 
-/* 64 channels from c0 on of 64 pixels from p0 on: image n, (c, hw) fp32, to (hw, cb blocks) fp16; top: the bits of its
- * largest magnitude.  256 threads. */
-template <int OPERANDS> __device__ __forceinline__ void conv_pack_box(
-	const float *x, int c, int hw, int cb, __half *out, unsigned top, int n, int c0, int p0)
+/* (n, c, hw) fp32 to (n, hw, cb blocks) fp16.  Grid (hw / 64 up, c / 64 up, n), block 256; amax of image n. */
+template <int OPERANDS> __global__ void __launch_bounds__(256)
+	conv_pack_x(const float *x, int c, int hw, int cb, __half *out, const unsigned *amax)
 {
+	wait_for_last();
 	__shared__ float box[64][65];
+	int n = blockIdx.z, c0 = blockIdx.y * 64, p0 = blockIdx.x * 64;
 	const float *src = x + (long long)n * c * hw;
 	const int pitch = cb * conv_block(OPERANDS);
-	float scale = scale_of(top) * (OPERANDS == CONV_HALVES ? 1.f / (1 << CONV_LOWER_X) : 1.f);
+	float scale = scale_of(amax[n]) * (OPERANDS == CONV_HALVES ? 1.f / (1 << CONV_LOWER_X) : 1.f);
 
 	if ((hw & 3) == 0) {
 		float v[4][4];
@@ -130,55 +128,6 @@ template <int OPERANDS> __device__ __forceinline__ void conv_pack_box(
 			store(row + c0 + g, o);
 		else if (c0 + g < cb * 32)
 			split_store(row, c0 + g, o, 1.f);
-	}
-}
-
-/* (n, c, hw) fp32 to (n, hw, cb blocks) fp16.  Grid (hw / 64 up, c / 64 up, n), block 256; amax of image n. */
-template <int OPERANDS> __global__ void __launch_bounds__(256)
-	conv_pack_x(const float *x, int c, int hw, int cb, __half *out, const unsigned *amax)
-{
-	wait_for_last();
-	const int n = blockIdx.z;
-
-	conv_pack_box<OPERANDS>(x, c, hw, cb, out, amax[n], n, blockIdx.y * 64, blockIdx.x * 64);
-}
-
-/* The same, and the largest magnitudes, whose bits go to amax[image]: blocks find those of an image, `parts` of them,
- * `ahead` images before others pack it, so that it is read from memory once.  amax: 2 n + 1 zeros; behind the maxima an
- * image's blocks that have ended, and tickets.  Grid n * (parts + boxes of an image), block 256; ahead 1 to n. */
-template <int OPERANDS> __global__ void __launch_bounds__(256)
-	conv_pack_images(const float *x, int n, int c, int hw, int cb, __half *out, unsigned *amax, int parts, int ahead)
-{
-	wait_for_last();
-	const int wide = (hw + 63) / 64, boxes = wide * ((c + 63) / 64);
-	int t = (int)take_ticket(amax + 2 * n), image, at; /* at < 0: boxes, else a part */
-
-	if (t < ahead * parts) {
-		image = t / parts, at = t % parts;
-	} else if ((t -= ahead * parts) < (n - ahead) * (parts + boxes)) {
-		image = t / (parts + boxes), at = t % (parts + boxes);
-		if (at < parts)
-			image += ahead;
-		else
-			at = parts - 1 - at;
-	} else {
-		t -= (n - ahead) * (parts + boxes);
-		image = n - ahead + t / boxes, at = -1 - t % boxes;
-	}
-	if (at >= 0) {
-		const float *src = x + (long long)image * c * hw;
-		const long long all = (long long)c * hw;
-		unsigned top = largest(
-			src, all, all % 4 == 0 && ((unsigned long long)src & 15) == 0, at, parts, [](long long i) { return i; });
-
-		top = __reduce_max_sync(0xffffffffu, top);
-		if ((threadIdx.x & 31) == 0)
-			atomicMax(&amax[image], top);
-		arrive(amax + n + image);
-	} else {
-		at = -1 - at;
-		wait_for(amax + n + image, parts);
-		conv_pack_box<OPERANDS>(x, c, hw, cb, out, amax[image], image, at / wide * 64, at % wide * 64);
 	}
 }
 

@@ -235,22 +235,27 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(128)
 	atomicMax(&amax[(long long)blockIdx.z * n + col], top);
 }
 
-/* The largest magnitude that this thread finds in the `part`th of `parts` blocks' shares of n elements, the ith at
- * src[at(i)]; wide: four from a multiple of four on lie together, at a multiple of 16 bytes. */
-template <class AT>
-__device__ __forceinline__ unsigned largest(const float *src, long long n, bool wide, int part, int parts, const AT &at)
+/* The largest magnitude of each batch item: rows of k contiguous elements.  Grid (parts, batch), block 256; amax
+ * zeroed. */
+template <int UNUSED = 0> __global__ void __launch_bounds__(256)
+	absmax_all(const float *x, long long sb, long long sh, int H, long long sr, int rows, int k, unsigned *amax)
 {
-	long long stride = (long long)parts * 256 * 4;
+	wait_for_last();
+	int z = blockIdx.y;
+	const float *src = x + z / H * sb + z % H * sh;
+	long long n = (long long)rows * k, stride = (long long)gridDim.x * 256 * 4;
+	bool wide = (k & 3) == 0 && (sr & 3) == 0 && ((unsigned long long)src & 15) == 0;
 	unsigned top = 0;
 
 	if (wide) {
 		const int batch = 8;
-		for (long long i = ((long long)part * 256 + threadIdx.x) * 4; i < n; i += batch * stride) {
+		for (long long i = ((long long)blockIdx.x * 256 + threadIdx.x) * 4; i < n; i += batch * stride) {
 			float t[batch][4];
 #pragma unroll
 			for (int j = 0; j < batch; j++) {
-				if (i + j * stride < n) {
-					load(src + at(i + j * stride), t[j]);
+				long long at = i + j * stride;
+				if (at < n) {
+					load(sr == k ? src + at : src + at / k * sr + at % k, t[j]);
 				} else {
 					t[j][0] = t[j][1] = t[j][2] = t[j][3] = 0.f;
 				}
@@ -261,24 +266,9 @@ __device__ __forceinline__ unsigned largest(const float *src, long long n, bool 
 					max(max(top, magnitude(t[j][0])), max(magnitude(t[j][1]), magnitude(t[j][2]))), magnitude(t[j][3]));
 		}
 	} else {
-		for (long long i = (long long)part * 256 + threadIdx.x; i < n; i += stride / 4)
-			top = max(top, magnitude(src[at(i)]));
+		for (long long i = (long long)blockIdx.x * 256 + threadIdx.x; i < n; i += stride / 4)
+			top = max(top, magnitude(src[sr == k ? i : i / k * sr + i % k]));
 	}
-	return top;
-}
-
-/* The largest magnitude of each batch item: rows of k contiguous elements.  Grid (parts, batch), block 256; amax
- * zeroed. */
-template <int UNUSED = 0> __global__ void __launch_bounds__(256)
-	absmax_all(const float *x, long long sb, long long sh, int H, long long sr, int rows, int k, unsigned *amax)
-{
-	wait_for_last();
-	int z = blockIdx.y;
-	const float *src = x + z / H * sb + z % H * sh;
-	bool wide = (k & 3) == 0 && (sr & 3) == 0 && ((unsigned long long)src & 15) == 0;
-	unsigned top = largest(src, (long long)rows * k, wide, blockIdx.x, gridDim.x,
-		[&](long long i) { return sr == k ? i : i / k * sr + i % k; });
-
 	top = __reduce_max_sync(0xffffffffu, top);
 	if ((threadIdx.x & 31) == 0)
 		atomicMax(&amax[z], top);

@@ -106,50 +106,30 @@ struct ww_conv_packed {
 static void ww_conv_pack(struct ww_plan *p, struct ww_conv_packed *c)
 {
 	static const int channels[] = { 64, 32, 8 }, halves[] = { 64, 64, 8 }; /* of a block */
-	static const long long IN_L2 = 36 << 20;                               /* bytes of images that stay there */
 	const long long all = c->c * c->hw, rows = all > 0x7fffffff ? c->c : 1;
 	const long long blocks = ww_cdiv(c->c, channels[c->operands]), pitch = blocks * halves[c->operands];
 
-	/* Blocks of an image: parts of its maximum, boxes to pack.  The images that a device full of blocks is ahead. */
-	const long long parts = ww_max(1, ww_min(all / 16384, 64)), boxes = ww_cdiv(c->hw, 64) * ww_cdiv(c->c, 64),
-					ahead = ww_min(c->n, ww_cdiv(8 * ww_device(p)->sm_count, parts + boxes));
-
 	c->xs = ww_scratch(p, 2 * c->n * c->hw * pitch);
 	c->ws = ww_scratch(p, 2 * c->k * c->taps * pitch);
-	c->ax = ww_scratch(p, 4 * (2 * c->n + 1));
+	c->ax = ww_scratch(p, 4 * c->n);
 	c->aw = ww_scratch(p, 4 * c->k);
-	if (4 * (ahead + 1) * all <= IN_L2 && c->n * (parts + boxes) <= 0x7fffffff) {
-		ww_memset(p, c->ax, 0, 4 * (2 * c->n + 1), 0);
-		ww_launch(p, ww_fmt(p, "ww::conv_pack_images<%d>", c->operands), c->n * (parts + boxes), 1, 1, 256, 1, 1);
-		ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
-		ww_arg_i32(p, (int)c->n);
-		ww_arg_i32(p, (int)c->c);
-		ww_arg_i32(p, (int)c->hw);
-		ww_arg_i32(p, (int)blocks);
-		ww_arg_buf(p, c->xs, 0);
-		ww_arg_buf(p, c->ax, 0);
-		ww_arg_i32(p, (int)parts);
-		ww_arg_i32(p, (int)ahead);
-	} else {
-		ww_memset(p, c->ax, 0, 4 * c->n, 0);
-		ww_launch(p, "ww::absmax_all<0>", parts, c->n, 1, 256, 1, 1);
-		ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
-		ww_arg_i64(p, all);
-		ww_arg_i64(p, 0);
-		ww_arg_i32(p, 1);
-		ww_arg_i64(p, all / rows); /* an image as few long rows */
-		ww_arg_i32(p, (int)rows);
-		ww_arg_i32(p, (int)(all / rows));
-		ww_arg_buf(p, c->ax, 0);
-		ww_launch(
-			p, ww_fmt(p, "ww::conv_pack_x<%d>", c->operands), ww_cdiv(c->hw, 64), ww_cdiv(c->c, 64), c->n, 256, 1, 1);
-		ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
-		ww_arg_i32(p, (int)c->c);
-		ww_arg_i32(p, (int)c->hw);
-		ww_arg_i32(p, (int)blocks);
-		ww_arg_buf(p, c->xs, 0);
-		ww_arg_buf(p, c->ax, 0);
-	}
+	ww_memset(p, c->ax, 0, 4 * c->n, 0);
+	ww_launch(p, "ww::absmax_all<0>", ww_max(1, ww_min(all / 16384, 64)), c->n, 1, 256, 1, 1);
+	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
+	ww_arg_i64(p, all);
+	ww_arg_i64(p, 0);
+	ww_arg_i32(p, 1);
+	ww_arg_i64(p, all / rows); /* an image as few long rows */
+	ww_arg_i32(p, (int)rows);
+	ww_arg_i32(p, (int)(all / rows));
+	ww_arg_buf(p, c->ax, 0);
+	ww_launch(p, ww_fmt(p, "ww::conv_pack_x<%d>", c->operands), ww_cdiv(c->hw, 64), ww_cdiv(c->c, 64), c->n, 256, 1, 1);
+	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
+	ww_arg_i32(p, (int)c->c);
+	ww_arg_i32(p, (int)c->hw);
+	ww_arg_i32(p, (int)blocks);
+	ww_arg_buf(p, c->xs, 0);
+	ww_arg_buf(p, c->ax, 0);
 	ww_launch(p, ww_fmt(p, "ww::conv_pack_w<%d>", c->operands), c->k, 1, 1, 256, 1, 1);
 	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
 	ww_arg_i64(p, c->transposed ? c->taps : c->c * c->taps);
