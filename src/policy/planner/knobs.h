@@ -52,7 +52,7 @@ struct knobs {
 		struct {
 			int bn, tw;
 			int end;     /* conv_tc: how its results reach memory, enum ww_conv_end */
-			int filters; /* conv_tc: 64 of a tile in place of 128 */
+			int filters; /* conv_tc: of a tile, 64 or 128 */
 		} conv;
 		struct {
 			int bq, bk;

@@ -935,7 +935,10 @@ static void test_conv_ends(void **state)
 	} want[] = { { { 17, 64, 64, 128, 128, 9, 1, 1, 128 }, WW_CONV_REGISTERS, 105.4 },
 		{ { 128, 64, 128, 126, 126, 9, 1, 1, 128 }, WW_CONV_PAIRS, 720.7 },
 		{ { 64, 64, 64, 256, 256, 9, 1, 1, 128 }, WW_CONV_REGISTERS, 1370.9 },
-		{ { 8, 64, 128, 510, 1022, 9, 1, 1, 128 }, WW_CONV_PAIRS, 1502.5 } };
+		{ { 8, 64, 128, 510, 1022, 9, 1, 1, 128 }, WW_CONV_PAIRS, 1502.5 },
+		{ { 17, 64, 64, 128, 128, 9, 1, 1, 0 }, WW_CONV_PAIRS, 58.2 },
+		{ { 64, 64, 64, 256, 256, 9, 1, 1, 0 }, WW_CONV_PAIRS, 701.1 },
+		{ { 128, 64, 128, 126, 126, 9, 1, 1, 0 }, WW_CONV_PAIRS, 710.0 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
@@ -943,6 +946,7 @@ static void test_conv_ends(void **state)
 
 		if (way.end != want[i].end || fabs(way.us / want[i].us - 1) > 0.05)
 			fail_msg("%zu: end %d, %.1f us", i, way.end, way.us);
+		assert_int_equal(way.filters, want[i].c.filters == 0 && want[i].c.k <= 64 ? 64 : 128);
 		assert_true(way.tile.tw * way.tile.th * way.tile.tn == way.bn && way.tile.tn == 1);
 	}
 }

@@ -92,14 +92,6 @@ PL_FN float pl_log1pf(float a)
 	const float near = fmaf(p * a, a, a), far = ww::log2_(1.0f + a) * 0.693147181f;
 	return a > -0.25f && a < 0.5f ? near : far;
 }
-/* To 5e-7 of itself, a fifth fewer instructions than C's. */
-PL_FN float pl_tanhf(float a)
-{
-	const float s = a * a, p = fmaf(fmaf(fmaf(0.0156126f, s, -0.05221179f), s, 0.13313116f), s, -0.33332597f);
-	const float near = fmaf(p * s, a, a);
-	const float far = fmaf(-2.0f, ww::rcp_ftz_(1.0f + ww::exp2_(fabsf(a) * 2.88539008f)), 1.0f);
-	return fabsf(a) < 0.6f ? near : copysignf(far, a);
-}
 /* Of a from 0 to 1: what a softplus adds to its argument, or to 0. */
 PL_FN float pl_log1p_unitf(float a)
 {

@@ -13,7 +13,6 @@ PL_FN double pl_quotient(double a, double b) { return a / b; }
 PL_FN double pl_rsqrt(double a) { return 1.0 / sqrt(a); }
 PL_FN double pl_sigmoid(double a) { return 1.0 / (1.0 + exp(-a)); }
 PL_FN double pl_expm1(double a) { return expm1(a); }
-PL_FN double pl_tanh(double a) { return tanh(a); }
 PL_FN double pl_log1p(double a) { return log1p(a); }
 PL_FN double pl_log1p_unit(double a) { return log1p(a); }
 PL_FN double pl_max(double a, double b) { return a != a || a > b ? a : b; }

@@ -737,7 +737,7 @@ static int is_slower(const struct pl *pl, const struct anchor *sp, int bare)
 		if (sp->conv.dil[e] != 1)
 			return 0;
 	return !sp->conv.transposed && pl_gains_last(sp, sp->out->size[1]) &&
-		pl_conv_library_us(sp, bare) < 0.9 * pl_conv_tc_us(pl, sp);
+		pl_conv_library_us(sp, bare) < 0.96 * pl_conv_tc_us(pl, sp);
 }
 
 /* Does the first version pack its operands as halves? */
@@ -985,7 +985,8 @@ static void build_last(struct pl *pl, struct kern *k)
 static struct ww_conv_way way_of(struct pl *pl, const struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id), none = { .conv.filters = kn->conv.filters };
-	struct ww_conv_way way = { WW_CONV_REGISTERS, kn->conv.bn, { kn->conv.tw <= 64 ? kn->conv.tw : 0, 0, 0, 0 }, 0 };
+	struct ww_conv_way way = { WW_CONV_REGISTERS, kn->conv.bn, 128, { kn->conv.tw <= 64 ? kn->conv.tw : 0, 0, 0, 0 },
+		0 };
 
 	if (k->anchor->conv.transposed)
 		return way;
@@ -1105,7 +1106,7 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 
 static const struct knob_row cuda_knobs[] = { { KNOB(conv.end), "end",
 												  { WW_CONV_PAIRS, WW_CONV_STAGED, WW_CONV_REGISTERS } },
-	{ KNOB(conv.filters), "filters", { 64 } }, { KNOB(conv.bn), "bn", { 256, 128 } },
+	{ KNOB(conv.filters), "filters", { 64, 128 } }, { KNOB(conv.bn), "bn", { 256, 128 } },
 	{ KNOB(conv.tw), "tw", { 16, 32, 128, 64, 8 } }, { KNOB(choice), "algorithm", { 1, 2, 4, 3 } }, { 0 } };
 
 /* The statement of plan.c that has the library write to buffer `y`. */
@@ -1153,7 +1154,7 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const char *type = pl_ctype(sp->in[0].val->dt, pl->target);
 	int tc = k->loop->form == TENSOR_CORES;
-	struct ww_conv_way way = { 0, kn->conv.bn, { kn->conv.tw, 0, 0, 0 }, 0 };
+	struct ww_conv_way way = { 0, kn->conv.bn, 128, { kn->conv.tw, 0, 0, 0 }, 0 };
 
 	if (tc)
 		way = way_of(pl, k);
@@ -1176,7 +1177,7 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 		way.end == WW_CONV_STAGED      ? ", .staged = 1"
 			: way.end == WW_CONV_PAIRS ? ", .staged = 1, .pairs = 2"
 									   : "",
-		tc && !sp->conv.transposed && kn->conv.filters == 64 ? ", .filters = 64" : "", geometry2(pl, sp),
+		tc && !sp->conv.transposed && way.filters == 64 ? ", .filters = 64" : "", geometry2(pl, sp),
 		pl_plan_args(pl, k, "\t"));
 }
 

@@ -19,7 +19,7 @@
 /* The time of the smallest kernel: of the library, a pointwise one of ours, one with reductions. */
 static const double LAUNCH_US = 1.5, POINT_US = 2, ROWS_US = 3;
 /* Bytes and multiply-adds of a microsecond; FP32: of cuDNN's engines for PyTorch's order, without tensor cores. */
-static const double OUR_BYTES = 4.0e6, TF32_WORK = 170e6, HALF_WORK = 280e6, FP32_WORK = 10e6;
+static const double OUR_BYTES = 4.0e6, TF32_WORK = 160e6, HALF_WORK = 280e6, FP32_WORK = 10e6;
 /* Of rows that clusters of blocks hold, which wait for each other. */
 static const double CLUSTER_BYTES = 2.2e6;
 /* The part of these that cuDNN's gradients in three dimensions reach (six of fp32 and stride 1: .16 to .28, .59 and
@@ -28,7 +28,7 @@ static const double GRADIENT_3D = .25;
 /* The same of strides beyond 1, as pl_is_slow_stride() has them: many taps; dilated (one of each). */
 static const double STRIDED_3D = .02, DILATED_3D = .05;
 /* Of up to 64 filters, whose tiles are less efficient. */
-static const double TF32_FEW = 120e6, HALF_FEW = 206e6;
+static const double TF32_FEW = 115e6, HALF_FEW = 206e6;
 /* Of products on planes that 16 bytes do not divide: kernels that load single elements, of Turing in 16 bits. */
 static const double UNALIGNED_FP32 = 15e6, UNALIGNED_HALF = 22e6;
 /* An engine's first loads and last tiles, and a step of its loop, 32 terms of a sum in fp32 and 64 in 16 bits, which

@@ -23,7 +23,6 @@ PL_FN int pl_signbitf(float a) { return __builtin_signbitf(a) != 0; }
 PL_FN float pl_as_f16(float a) { return ww_f32_of_f16(ww_f16_of_f32(a)); }
 PL_FN float pl_as_bf16(float a) { return ww_f32_of_bf16(ww_bf16_of_f32(a)); }
 PL_FN float pl_expm1f(float a) { return expm1f(a); }
-PL_FN float pl_tanhf(float a) { return tanhf(a); }
 PL_FN float pl_log1pf(float a) { return log1pf(a); }
 PL_FN float pl_log1p_unitf(float a) { return log1pf(a); }
 PL_FN float pl_sigmoidf(float a) { return 1.0f / (1.0f + expf(-a)); }
