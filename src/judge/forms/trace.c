@@ -5,7 +5,8 @@
  * all that the task asks for, PyTorch does the task.  And whose code computes, which does not depend on how it was
  * called: on the cpu where the judge finds the threads (sampler.h), on cuda the kernels that are launched.  Library
  * work that no traced operator explains is hidden; the verdict is library_only where more of it is hidden than is the
- * solution's own, and where next to nothing is the solution's own.
+ * solution's own, and where next to nothing is the solution's own: a single sample among hundreds excuses nothing, and
+ * where calls were few (a busy machine), fewer samples have to say it clearly.
  *
  * cpu: the calls that were timed are judged by themselves, and all calls together, which are more.  A solution that
  * does its own work while it is verified, and a library's while it is timed, is found by the first; one of few samples
@@ -29,7 +30,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRACE_LIMIT_S = 30, ENOUGH = 40, WATCHED = 3, TRACED = 3 };
+enum { TRACE_LIMIT_S = 30, ENOUGH = 40, FEW = 20, NEXT_TO_NOTHING = 50, WATCHED = 3, TRACED = 3 };
 static const double EXPLAINED = 2, ANOTHER = 2, GLUE_US = 50, TRACING_US = 800;
 static const double LATER = 1.5, WATCHING_US = 500, EACH_US = 100, MOST_COUNTED = 50;
 
@@ -140,7 +141,8 @@ static int is_library(const struct ww_seen *seen, double excused)
 	int copied = (int)(seen->n[WW_CODE_OWN] * ww_seen_copied(seen));
 	int own = seen->n[WW_CODE_OWN] - copied, library = seen->n[WW_CODE_LIBRARY] + copied;
 	double each_us = seen->calls ? (double)WW_SAMPLE_US / seen->calls : 0;
-	return (own == 0 && library >= ENOUGH && library * each_us > GLUE_US) ||
+	double surely = library >= ENOUGH ? library : library - 2 * sqrt(library);
+	return (own * NEXT_TO_NOTHING <= library && library >= FEW && surely * each_us > GLUE_US) ||
 		ww_seen_is_library(own, library, seen->calls, excused);
 }
 
