@@ -505,8 +505,8 @@ static uint64_t shared_anonymous_bytes(pid_t pid)
 		if (!strstr(line, " /dev/zero (deleted)") ||
 			sscanf(line, "%llx-%llx %*3c%c %*s %*s %llu", &from, &to, &shared, &inode) != 4 || shared != 's')
 			continue;
-		sum += inode == last ? 0
-							 : behind_mapping(pid, from, to); /* the next lines may be the same memory, mapped again */
+		if (inode != last) /* the next lines may be the same memory, mapped again */
+			sum += behind_mapping(pid, from, to);
 		last = inode;
 	}
 	if (f)

@@ -401,11 +401,11 @@ static double mma_us(const struct anchor *sp, const struct estimate *e, int alig
  * batch of small ones (2,048 of 5 x 416 times 416 x 5 took 18 us more than the library's). */
 static int fits_thin(const struct pl *pl, const struct anchor *sp)
 {
-	const int nb = sp->gemm.n_batch;
+	int64_t n = ix_num(sp->out->size[sp->gemm.n_batch + 1]);
 
-	return pl->dev.cc >= 80 && in_dt(sp) == WW_F32 && !nb && ix_num(sp->out->size[nb + 1]) <= 16 && is_along(sp, 0) &&
-		((is_along(sp, 1) && ix_num(sp->in[1].stride[nb + 1]) <= 1 << 26) ||
-			(ix_is(sp->in[1].stride[nb + 1], 1) && ww_thin_turns(ix_num(sp->out->size[nb + 1]), ix_num(inner(sp)))));
+	return pl->dev.cc >= 80 && in_dt(sp) == WW_F32 && !sp->gemm.n_batch && n <= 16 && is_along(sp, 0) &&
+		((is_along(sp, 1) && ix_num(sp->in[1].stride[1]) <= 1 << 26) ||
+			(ix_is(sp->in[1].stride[1], 1) && ww_thin_turns(n, ix_num(inner(sp)))));
 }
 
 static double thin_us(const struct anchor *sp, const struct estimate *e)

@@ -121,6 +121,23 @@ static int space_works(struct pl *pl, struct kern *k, struct val *v, const struc
 	return 0;
 }
 
+/* Makes v's dimensions but the last one rows of k, idx[] their variables, and one column of n elements, which is
+ * returned.
+ */
+static const struct ix *rows_of_columns(
+	struct pl *pl, struct kern *k, struct val *v, const struct ix *n, const struct ix **idx)
+{
+	const struct ix *column;
+
+	pl_own_vars(pl, v, idx);
+	k->n_row = k->n_col = 0;
+	for (int d = 0; d < v->rank - 1; d++)
+		pl_add_row(k, idx[d]);
+	column = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), n);
+	k->col[k->n_col++] = ix_as_var(column);
+	return column;
+}
+
 /* Index space for a root whose last dimension is as long as several times the reduction's columns (a norm, and what is
  * made of it, side by side): the kernel stores an element of each part at a column.  idx[] becomes the first part's. */
 static int part_space(struct pl *pl, struct kern *k, struct val *v, const struct val *r, const struct ix **idx)
@@ -132,12 +149,7 @@ static int part_space(struct pl *pl, struct kern *k, struct val *v, const struct
 	if (pl->target != WW_TARGET_CUDA || v->last || parts < 2 || parts > MOST_PARTS ||
 		parts * ix_num(n) != ix_num(v->size[last]))
 		return 0;
-	pl_own_vars(pl, v, idx);
-	k->n_row = k->n_col = 0;
-	for (int d = 0; d < last; d++)
-		pl_add_row(k, idx[d]);
-	column = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), n);
-	k->col[k->n_col++] = ix_as_var(column);
+	column = rows_of_columns(pl, k, v, n, idx);
 	for (int p = 0; p < parts; p++) {
 		memcpy(k->out_idx[p], idx, (size_t)last * sizeof(*idx));
 		k->out[p] = v;
@@ -171,12 +183,7 @@ static int piece_space(struct pl *pl, struct kern *k, struct val *v, const struc
 	}
 	if (!once || once == p->n || ix_num(n) == 1)
 		return 0;
-	pl_own_vars(pl, v, idx);
-	k->n_row = k->n_col = 0;
-	for (int d = 0; d < last; d++)
-		pl_add_row(k, idx[d]);
-	column = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), n);
-	k->col[k->n_col++] = ix_as_var(column);
+	column = rows_of_columns(pl, k, v, n, idx);
 	for (int i = 0; i < p->n; i++) {
 		int is_once = ix_is(p->v[i]->size[last], 1);
 

@@ -130,9 +130,9 @@ static inline struct ww_conv_way ww_conv_way(const struct ww_conv_forward *c, in
 
 /* The fastest one of those with `end`, bn and tw, 0 being any.  Ends that are not from registers have to gain more than
  * the estimate may be off.  Of up to 64 filters half of a tile of 128 would be of none: where their number in a tile is
- * open, two pairs on tiles of 64 are one more way (64 of 64 x 128 x 128 pixels of 17 images 58 us in place of 108, of
- * 256 x 256 of 64 images 701 in place of 1,381; with 128 filters tiles of 64 were slower, and rows
- * that no vector divides were not measured). */
+ * open, two pairs on tiles of 64 are one more way (64 filters, 17 images of 128 x 128: 58 us in place of 108; 64 images
+ * of 256 x 256: 701 in place of 1,381).  With 128 filters tiles of 64 were slower; rows that no vector divides were not
+ * measured. */
 static inline struct ww_conv_way ww_conv_best_way(const struct ww_conv_forward *c, int end, int bn, int tw, int sms)
 {
 	struct ww_conv_way best = { 0, 0, 0, { 0, 0, 0, 0 }, 0 };
