@@ -8,7 +8,7 @@
  *   schedule/hoist.c  a reduction to store -> the value to store in its place
  *   schedule/loop.c   kern                 -> struct loop: lane, passes, statements, numbers of the launch
  *   schedule/share.c  two kernels that do the same to other buffers -> one
- *   anchor/           one file for each kind of anchor: its facts, schedule and text
+ *   anchor/           a file or a folder for each kind of anchor: its facts, schedule and text
  *   print/            loop                 -> kernels.*, plan.c; expr.c: a value at an index -> C expressions
  *   search.c          verdicts             -> which knobs to try next
  *   proposal.c        a model's answer     -> its files, and how far a build's text is from them

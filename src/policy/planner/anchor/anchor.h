@@ -5,10 +5,10 @@
  * behind it.  Operands must be readable by strides: a view of a buffer with affine indices is passed without a copy
  * (transposes and head splits cost nothing), anything else is stored first.
  *
- * A kind of anchor is one file of this folder.  It holds the function that lowering calls (where no template fits, the
- * same function is built from views and reductions) and one row of struct anchor_ops.  To add a kind: a member of enum
- * anchor_kind and its facts below, its knobs in knobs.h, its file, its line in anchor.c, and the call in a lowering
- * rule.
+ * A kind of anchor is one file of this folder, or a folder of its own where one would be too long.  It holds the
+ * function that lowering calls (where no template fits, the same function is built from views and reductions) and one
+ * row of struct anchor_ops.  To add a kind: a member of enum anchor_kind and its facts below, its knobs in knobs.h, its
+ * file, its line in anchor.c, and the call in a lowering rule.
  */
 #pragma once
 

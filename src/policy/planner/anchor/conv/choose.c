@@ -1,0 +1,152 @@
+/* choose.c - which kernel computes a convolution: one of our templates, or the library. */
+#include "policy/planner/anchor/conv/conv.h"
+#include "policy/planner/schedule/group.h"
+#include "policy/planner/schedule/schedule.h"
+
+#include <math.h>
+
+static int fits_tensor_cores(const struct pl *pl, const struct anchor *sp)
+{
+	return !sp->conv.library_only && sp->out->dt == WW_F32 && sp->conv.groups == 1 && sp->conv.nd == 2 &&
+		ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) >= 32 && sp->conv.stride[0] <= 8 &&
+		sp->conv.stride[1] <= 8 && pl->dev.cc == 90;
+}
+
+/* Of results that no 16 bytes divide the library's engines for halves store single elements. */
+static int fits_halves(const struct pl *pl, const struct anchor *sp)
+{
+	return !sp->conv.library_only && sp->out->dt == WW_F32 && sp->conv.groups == 1 && !sp->conv.transposed &&
+		!sp->conv.exact && ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) % 8 == 0 &&
+		ix_num(sp->out->size[0]) <= 65535 && pl->dev.cc >= 80;
+}
+
+double pl_conv_work(const struct anchor *sp, double *taps)
+{
+	double work = (double)pl_numel_now(sp->out) * (double)ix_num(sp->in[0].size[1]) / sp->conv.groups;
+
+	*taps = 1;
+	for (int e = 0; e < sp->conv.nd; e++)
+		*taps *= (double)ix_num(sp->in[1].size[2 + e]) / (double)(sp->conv.transposed ? sp->conv.stride[e] : 1);
+	return work * *taps;
+}
+
+static double filled(const struct ix *size, int64_t tile)
+{
+	int64_t n = ix_num(size);
+
+	return (double)n / (double)((n + tile - 1) / tile * tile);
+}
+
+/* Does our direct template, whose threads have a few pixels, take less time than the library?  cuDNN's tiles are mostly
+ * empty where a group has few channels, and channels that do not fill 16 bytes it turns slowly. */
+static int is_light(const struct pl *pl, const struct anchor *sp, int bare)
+{
+	static const double NEAR_US = 1; /* of a draw it is ours, which has no pass behind it */
+
+	return pl_conv_direct_us(pl, sp) < 0.9 * pl_conv_library_us(sp, bare) + NEAR_US;
+}
+
+/* Multiply-adds of a depthwise convolution along lines in 16 bits, whose threads have one pixel each, from which on
+ * the library is faster: 27 million took 1.16 times as long by the library, 415 million .83 (networks, H200). */
+static const double LONG_LINES = 1e8;
+
+/* Does the tensor-core template take longer than the library?  The estimates are for convolutions that cuDNN has good
+ * engines for. */
+static int is_slower(const struct pl *pl, const struct anchor *sp, int bare)
+{
+	for (int e = 0; e < sp->conv.nd; e++)
+		if (sp->conv.dil[e] != 1)
+			return 0;
+	return !sp->conv.transposed && pl_gains_last(sp, sp->out->size[1]) &&
+		pl_conv_library_us(sp, bare) < 0.96 * pl_conv_tc_us(pl, sp);
+}
+
+/* Does the first version pack its operands as halves? */
+static int is_by_halves(const struct pl *pl, const struct anchor *sp, int bare)
+{
+	double others = fmin(pl_conv_library_us(sp, bare), pl_conv_turned_us(sp));
+
+	if (!fits_halves(pl, sp))
+		return 0;
+	if (fits_tensor_cores(pl, sp))
+		others = fmin(others, pl_conv_tc_us(pl, sp));
+	return pl_conv_halves_us(sp) < fmin(others, pl_conv_direct_us(pl, sp));
+}
+
+/* Does the first version use the library?  Measured on an H200: the tensor-core template beat the library (1.05 to 2.7
+ * times) if the work pays for its packing and its tiles of 64 input and 128 output channels are filled to 0.4, or to
+ * 0.25 if dilated and with a fused reader.  Transposed convolutions filled to 0.5 lost (0.7), as did a dilated one with
+ * nothing fused (0.77).  conv_direct (a thread a pixel) won for depthwise and for transposed grouped ones (2 to 30
+ * times).  The search tries both. */
+static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs *kn, int bare)
+{
+	double taps, work = pl_conv_work(sp, &taps), least = 0.4;
+	int groups = sp->conv.groups, depthwise = groups == ix_num(sp->in[0].size[1]),
+		line = sp->conv.nd == 1 && pl_is_half(sp->out->dt) && work > LONG_LINES,
+		in_groups = groups > 1 && (sp->conv.transposed || (depthwise && !line));
+
+	if (sp->conv.library_only || kn->library > LIBRARY_NO)
+		return 1;
+	if (kn->library == LIBRARY_NO || kn->plain || in_groups || is_light(pl, sp, bare))
+		return 0;
+	if (sp->conv.exact)
+		return 1;
+	if (is_by_halves(pl, sp, bare))
+		return 1;
+	for (int e = 0; e < sp->conv.nd; e++)
+		least = sp->conv.dil[e] > 1 && !bare ? 0.25 : least;
+	least = sp->conv.transposed ? 0.6 : least;
+	return !fits_tensor_cores(pl, sp) || taps < 3 || work < 1 << 29 ||
+		filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least || is_slower(pl, sp, bare);
+}
+
+/* Is the first version a thread a pixel, although the tensor-core template, which rounds as TF32 does and packs its
+ * operands, may fit? */
+static int is_by_threads(const struct pl *pl, const struct anchor *sp, const struct knobs *kn, int bare)
+{
+	return kn->library == LIBRARY_AUTO && (is_light(pl, sp, bare) || sp->conv.exact);
+}
+
+int pl_conv_is_tiled(struct pl *pl, const struct anchor *sp)
+{
+	const struct knobs first = { 0 };
+
+	return pl->target == WW_TARGET_CUDA && !pl_all_plain(pl) && fits_tensor_cores(pl, sp) &&
+		!by_library(pl, sp, &first, 0) && !is_by_threads(pl, sp, &first, 0);
+}
+
+struct ww_conv_way pl_conv_way_of(struct pl *pl, const struct kern *k)
+{
+	const struct knobs *kn = pl_knobs(pl, k->id), none = { .conv.filters = kn->conv.filters };
+	struct ww_conv_way way = { WW_CONV_REGISTERS, kn->conv.bn, 128, { kn->conv.tw <= 64 ? kn->conv.tw : 0, 0, 0, 0 },
+		0 };
+
+	if (k->anchor->conv.transposed)
+		return way;
+	way = pl_conv_way(pl, k->anchor, kn);
+	return way.tile.tiles ? way : pl_conv_way(pl, k->anchor, &none);
+}
+
+/* Does the tensor-core template store four pixels at a time?  Unstaged where a block does two phases of a row, as
+ * ww_recipe_conv_tc() has it. */
+int pl_conv_stores_fours(struct pl *pl, const struct kern *k)
+{
+	const struct anchor *sp = k->anchor;
+
+	return ix_num(sp->out->size[3]) % 4 == 0 &&
+		(pl_conv_way_of(pl, k).end != WW_CONV_REGISTERS ||
+			(sp->conv.transposed && sp->conv.stride[1] == 2 && pl_knobs(pl, k->id)->conv.bn != 256));
+}
+
+void pl_conv_choose(struct pl *pl, const struct kern *k, const struct knobs *kn, int bare, struct loop *l)
+{
+	const struct anchor *sp = k->anchor;
+	int by = by_library(pl, sp, kn, bare), fit = fits_halves(pl, sp) && !k->out[0]->last,
+		halves = by && fit && (kn->library == LIBRARY_HALVES || (!kn->library && is_by_halves(pl, sp, bare)));
+
+	l->form = !kn->plain && !is_by_threads(pl, sp, kn, bare) && fits_tensor_cores(pl, sp) ? TENSOR_CORES : DIRECT;
+	l->library = (sp->conv.library_only ? LIBRARY_ONLY : 0) | (l->form == TENSOR_CORES ? OURS_TILED : 0) |
+		(l->form == TENSOR_CORES && !sp->conv.transposed && pl_is_beyond_l2(sp) ? OURS_BEYOND_L2 : 0) |
+		(by ? BY_LIBRARY : 0) | (halves ? IN_HALVES : 0) | (fit ? FITS_HALVES : 0);
+	l->form = halves ? HALVES : by && k->out[0]->last ? TO_LAST : l->form;
+}

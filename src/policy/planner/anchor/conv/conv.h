@@ -1,0 +1,68 @@
+/* conv.h - what the files of this folder share.
+ *
+ * conv.c lowers a convolution to an anchor, or to what computes it otherwise: products.c (a product, a reduction),
+ * phases.c (transposed ones as forward ones).  engines.c says what cuDNN's engines do with it, choose.c which kernel
+ * computes it, last.c what is stored channels-last, print.c writes text.  What each takes: schedule/order.c. */
+#pragma once
+
+#include "policy/planner/anchor/anchor.h"
+
+#include <ww/recipe/conv_tile.h>
+
+struct loop;
+
+/* ww::conv_direct; ww::conv_tc; the library's convolution of operands packed as halves (ww::after_halves); the library
+ * channels-last, whose reader keeps that layout (LAST) or transposes (TURNED); in PyTorch's order, for a reader of
+ * pixels' channels (TO_LAST). */
+enum form { DIRECT, TENSOR_CORES, HALVES, LAST, TURNED, TO_LAST };
+
+/* Input channels of fp32 up to which the engines that PyTorch gets for its order may do without TF32: in six tasks of 3
+ * to 16 they did on an H200, in none of 24 and more.  Channels-last the library rounds, and the judge leaves no room
+ * for that. */
+enum { EXACT_CHANNELS = 16 };
+
+/* ---- engines.c */
+/* Does PyTorch run s, of node n, without TF32? */
+int pl_conv_is_exact(const struct pl *pl, const struct gnode *n, const struct anchor *s);
+
+/* ---- last.c */
+/* Does x lie channels-last already, or as it would? */
+int pl_conv_lies_last(struct pl *pl, const struct val *x);
+/* Store x channels-last; rules that read it from now on read that copy. */
+struct val *pl_conv_store_last(struct pl *pl, struct gnode *n, struct val *x);
+
+/* ---- phases.c */
+/* Makes s a forward convolution of filters turned around, where that is faster: s->in[1].val is then these. */
+void pl_conv_make_forward(struct pl *pl, struct anchor *s);
+/* cuda, channels-last: a transposed convolution whose gradient cuDNN computes slowly, as one forward convolution for
+ * all phases of its stride and a reader that takes them apart.  Taps that a phase lacks are zeros.  NULL: not by the
+ * estimates, its stride and dilation have no such form, or PyTorch computes it without TF32, which the forward engine
+ * has. */
+struct val *pl_conv_by_phases(
+	struct pl *pl, struct gnode *n, struct anchor *s, struct val *x, struct val *w, const struct ix *const *out);
+
+/* ---- products.c */
+/* The general convolution: x and w as values over (n, k, out..., c, kernel...). */
+struct val *pl_conv_by_reduction(struct pl *pl, struct gnode *n, struct anchor *s, struct val *x, struct val *w,
+	int rank, const struct ix *const *out);
+/* The result, of sizes `out`, by a matrix product, for which s, the last anchor, is dropped; NULL: it is none. library:
+ * the library, too, computes such operands. */
+struct val *pl_conv_by_product(struct pl *pl, struct gnode *n, const struct anchor *s, struct val *x, struct val *w,
+	int library, const struct ix *const *out);
+
+/* ---- choose.c */
+/* Is the first version our template for tensor cores, with something fused behind it? */
+int pl_conv_is_tiled(struct pl *pl, const struct anchor *sp);
+/* The tensor-core template's tile and end.  A transposed convolution ends from registers (neighbours in a tile are a
+ * stride apart in memory), in the tile that its recipe chooses.  Where no tile is as the knobs ask, one is as the
+ * estimate has it. */
+struct ww_conv_way pl_conv_way_of(struct pl *pl, const struct kern *k);
+/* Does that template store four pixels at a time? */
+int pl_conv_stores_fours(struct pl *pl, const struct kern *k);
+/* Which kernels in PyTorch's order, and enum pl_library_facts of them. */
+void pl_conv_choose(struct pl *pl, const struct kern *k, const struct knobs *kn, int bare, struct loop *l);
+
+/* ---- print.c */
+extern const struct knob_row pl_conv_cpu_knobs[], pl_conv_cuda_knobs[];
+void pl_conv_print_cpu(struct pl *pl, struct kern *k, struct ww_str *s);
+void pl_conv_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s);
