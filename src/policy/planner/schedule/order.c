@@ -335,8 +335,6 @@ double pl_conv_direct_us(const struct pl *pl, const struct anchor *s)
 	return LAUNCH_US + fmax(steps * STEP_US, fmax(work, memory) + 0.2 * fmin(work, memory));
 }
 
-double pl_conv_last_us(const struct anchor *s) { return library_us(s); }
-
 double pl_conv_library_us(const struct anchor *s, int bare)
 {
 	const struct val *y = s->out;
@@ -344,12 +342,12 @@ double pl_conv_library_us(const struct anchor *s, int bare)
 	return unturned_us(s) + (bare ? 0 : POINT_US + 2 * bytes_of(y->size, y->rank, y->dt) / OUR_BYTES);
 }
 
-double pl_conv_turned_us(const struct anchor *s)
+double pl_conv_last_us(const struct anchor *s, int turned)
 {
 	double x = bytes_of(s->in[0].size, 2 + s->conv.nd, s->out->dt),
 		   y = bytes_of(s->out->size, s->out->rank, s->out->dt);
 
-	return library_us(s) + 2 * POINT_US + 2 * (x + y) / OUR_BYTES;
+	return library_us(s) + (turned ? 2 * POINT_US + 2 * (x + y) / OUR_BYTES : 0);
 }
 
 /* The time of a convolution without what is fused behind it. */

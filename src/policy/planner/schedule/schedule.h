@@ -103,8 +103,9 @@ void pl_schedule(struct pl *pl);
 /* order.c, after that: microseconds of the kernels, as far as the order of convolutions' dimensions changes them. */
 double pl_order_us(struct pl *pl);
 /* order.c: microseconds of a convolution in PyTorch's order, by our template for tensor cores with what packs its
- * operands, by our direct one, by the library in halves with all its passes, by the library channels-last with passes
- * of ours that turn its image and its result, and by the library as it lies; bare: nothing is fused behind it. */
+ * operands, by our direct one, by the library in halves with all its passes, by the library channels-last, and by the
+ * library as it lies.  turned: with passes of ours that turn its image and its result; bare: nothing is fused behind
+ * it. */
 double pl_conv_tc_us(const struct pl *pl, const struct anchor *s);
 struct ww_conv_way;
 /* The tensor-core template's tile and end, not transposed: of those that the knobs allow the fastest by the estimate;
@@ -112,12 +113,10 @@ struct ww_conv_way;
 struct ww_conv_way pl_conv_way(const struct pl *pl, const struct anchor *s, const struct knobs *kn);
 double pl_conv_direct_us(const struct pl *pl, const struct anchor *s);
 double pl_conv_halves_us(const struct anchor *s);
-double pl_conv_turned_us(const struct anchor *s);
+double pl_conv_last_us(const struct anchor *s, int turned);
 double pl_conv_library_us(const struct anchor *s, int bare);
 /* order.c: is a convolution's result more than L2 holds? */
 int pl_is_beyond_l2(const struct anchor *s);
-/* order.c: microseconds of the library's convolution channels-last. */
-double pl_conv_last_us(const struct anchor *s);
 /* share.c: 1 where an earlier kernel does what k does; k->shared then names it. */
 int pl_share_kernel(struct pl *pl, struct kern *k);
 const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int n);

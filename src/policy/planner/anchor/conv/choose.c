@@ -64,7 +64,7 @@ static int is_slower(const struct pl *pl, const struct anchor *sp, int bare)
 /* Does the first version pack its operands as halves? */
 static int is_by_halves(const struct pl *pl, const struct anchor *sp, int bare)
 {
-	double others = fmin(pl_conv_library_us(sp, bare), pl_conv_turned_us(sp));
+	double others = fmin(pl_conv_library_us(sp, bare), pl_conv_last_us(sp, 1));
 
 	if (!fits_halves(pl, sp))
 		return 0;

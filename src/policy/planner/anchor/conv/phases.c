@@ -136,7 +136,7 @@ struct val *pl_conv_by_phases(
 			pl, x->size[2 + e], 2 * f.conv.pad[e] - f.conv.dil[e] * (ix_num(f.in[1].size[2 + e]) - 1));
 	f.out = pl_val(pl, V_ANCHOR, x->dt, x->rank, size);
 	t.out = pl_val(pl, V_ANCHOR, x->dt, x->rank, out);
-	if (pl_conv_last_us(&t) < pl_conv_last_us(&f))
+	if (pl_conv_last_us(&t, 0) < pl_conv_last_us(&f, 0))
 		return NULL;
 	*s = f;
 	pl_anchor_operand(s, pl_conv_store_last(pl, n, x));
