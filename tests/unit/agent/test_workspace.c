@@ -5,7 +5,6 @@
 #include "agent/tools.h"
 #include "base/fs.h"
 #include "base/json.h"
-#include "base/time.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,6 +14,7 @@
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static char dir[64];
@@ -46,6 +46,14 @@ static int teardown(void **state)
 	(void)state;
 	ww_workspace_close(&w);
 	return ww_fs_remove_tree(dir, &err);
+}
+
+/* Processor time of this thread: what a call costs, however much of the machine others have. */
+static double spent_s(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 /* The answer's text, valid to the next call; `kind`: 'o' an answer, 'e' an error, 'm' a malformed call. */
@@ -239,7 +247,7 @@ static void test_files_that_fail(void **state)
 	ww_str_release(&text);
 }
 
-/* A folder and a link to the outside change places as fast as they can. */
+/* A folder and a link to the outside change places as fast as they can, until reads and writes have met either. */
 static volatile int racing, exchanges;
 static void *race(void *unused)
 {
@@ -255,7 +263,7 @@ static void test_races(void **state)
 {
 	struct ww_err err = WW_ERR_INIT;
 	pthread_t t;
-	int seen = 0, written = 0;
+	int calls = 0, seen = 0, written = 0;
 	(void)state;
 	assert_int_equal(mkdir(at("outside"), 0700), 0);
 	assert_int_equal(ww_fs_write(at("outside/x"), "secret", 6, &err), WW_OK);
@@ -263,7 +271,7 @@ static void test_races(void **state)
 	assert_int_equal(symlink("../outside", at("workspace/g")), 0);
 	racing = 1;
 	assert_int_equal(pthread_create(&t, NULL, race, NULL), 0);
-	for (int i = 0; i < 4000; i++) {
+	while (calls < 4000 || ((!seen || seen == calls || !written || written == calls) && calls < 4000000)) {
 		struct ww_str text = WW_STR_INIT(64), why = WW_STR_INIT(512);
 		int found;
 		assert_int_equal(ww_workspace_read(&w, "f/x", &text, &found, &why, &err), WW_OK);
@@ -272,12 +280,13 @@ static void test_races(void **state)
 		ww_str_reset(&why);
 		assert_int_equal(ww_workspace_write(&w, "f/new", "n", 1, &why, &err), WW_OK);
 		written += !why.len;
+		calls++;
 		ww_str_release(&text);
 		ww_str_release(&why);
 	}
 	racing = 0;
 	pthread_join(t, NULL);
-	assert_true(exchanges > 0 && seen > 0 && seen < 4000 && written > 0 && written < 4000);
+	assert_true(exchanges > 0 && seen > 0 && seen < calls && written > 0 && written < calls);
 	assert_int_equal(access(at("outside/new"), F_OK), -1);
 }
 
@@ -354,12 +363,12 @@ static void test_grep(void **state)
 	for (int i = 0; i < 40000; i++)
 		ww_str_addc(&long_line, 'a');
 	assert_int_equal(ww_fs_write(at("workspace/long"), long_line.p, long_line.len, &err), WW_OK);
-	uint64_t began = ww_now_ns();
+	double began = spent_s();
 	expect(call("grep", "{\"pattern\":\"^(a+)+[bc]$\"}", 'e'), "takes too long");
-	assert_true(ww_now_ns() - began < UINT64_C(3000000000));
-	began = ww_now_ns(); /* each place of the line is cheap enough by itself */
+	assert_true(spent_s() - began < 3);
+	began = spent_s(); /* each place of the line is cheap enough by itself */
 	expect(call("grep", "{\"pattern\":\"[ab]{0,20000}[bcd]\"}", 'e'), "takes too long");
-	assert_true(ww_now_ns() - began < UINT64_C(4000000000));
+	assert_true(spent_s() - began < 4);
 	assert_true(strlen(call("grep", "{\"pattern\":\"aaa\"}", 'o')) < 1024);
 	for (size_t i = 0; i < long_line.len; i += 4)
 		long_line.p[i] = '\n';
@@ -368,9 +377,9 @@ static void test_grep(void **state)
 	expect(many, "long:2:aaa\n");
 	expect(many, "bytes cut");
 	expect(many, "long:10001:aaa\n10000 lines match in 1 files");
-	began = ww_now_ns();
+	began = spent_s();
 	call("glob", "{\"pattern\":\"**/*a*a*a*a*a*a*a*a*b/**/*a*a*a*a*b/**/b\"}", 'o');
-	assert_true(ww_now_ns() - began < UINT64_C(1000000000));
+	assert_true(spent_s() - began < 1);
 	ww_str_release(&long_line);
 }
 
