@@ -8,7 +8,7 @@
  *
  * The search runs three times with invented verdicts: all variations are equally fast, so that each is one change away
  * from the default; each is faster than the one before, so that changes add up; each is wrong.  TRIALS ends each of the
- * three searches early.  Equal solutions of a graph are printed once. */
+ * three searches early.  Equal solutions of a graph are printed once, and what two searches try is built once. */
 #include "base/hash.h"
 #include "base/json.h"
 #include "policy/planner/search.h"
@@ -19,12 +19,19 @@
 
 enum { MAX_VARIANTS = 256 };
 
+struct tried {
+	struct knobs knobs[SEARCH_KERNELS];
+	int ok;
+};
+
 struct walk {
 	const json_t *line;
 	const char *target;
 	int trials;
 	char seen[MAX_VARIANTS][WW_HASH_HEX];
 	int n;
+	struct tried tried[3 * SEARCH_MAX_TRIALS];
+	int n_tried;
 };
 
 static void build(const struct walk *w, const struct knobs *knobs, int n_knobs, struct pl_result *r)
@@ -57,6 +64,25 @@ static void print(const struct walk *w, json_t *o)
 	json_decref(o);
 }
 
+/* Build and print the current trial, if no search has had it yet; whether it could be built. */
+static int try_now(struct walk *w, const struct trial *now)
+{
+	struct tried *t = w->tried;
+	struct pl_result r;
+	while (t < w->tried + w->n_tried && memcmp(t->knobs, now->knobs, sizeof(t->knobs)) != 0)
+		t++;
+	if (t < w->tried + w->n_tried)
+		return t->ok;
+	build(w, now->knobs, SEARCH_KERNELS, &r);
+	if (r.ok && is_new(w, &r))
+		print(w, json_pack("{s:s, s:s, s:s}", "what", now->text, "kernels", r.device_text, "plan", r.plan_text));
+	memcpy(t->knobs, now->knobs, sizeof(t->knobs));
+	t->ok = r.ok;
+	w->n_tried++;
+	ww_pl_result_release(&r);
+	return t->ok;
+}
+
 static void walk(
 	struct walk *w, const struct pl_result *first, const struct pl_result *last, int correct, double faster)
 {
@@ -64,15 +90,11 @@ static void walk(
 	double us = 1000;
 	pl_search_init(&s, first, last, !strcmp(w->target, "cuda"), NULL);
 	for (int i = 0; !s.done && (!w->trials || i < w->trials); i++) {
-		struct pl_result r;
-		build(w, s.now.knobs, SEARCH_KERNELS, &r);
-		if (r.ok && is_new(w, &r))
-			print(w, json_pack("{s:s, s:s, s:s}", "what", s.now.text, "kernels", r.device_text, "plan", r.plan_text));
+		int built = try_now(w, &s.now);
 		json_t *v = json_pack("{s:b, s:f, s:{s:f}, s:{s:f}}", "correct", correct, "reward", 1.0, "time", "device_us",
 			us, "seconds", "total", 0.0);
-		pl_search_feed(&s, r.ok ? v : NULL);
+		pl_search_feed(&s, built ? v : NULL);
 		json_decref(v);
-		ww_pl_result_release(&r);
 		us *= faster;
 	}
 }
@@ -80,7 +102,7 @@ static void walk(
 static void every_variant(struct walk *w)
 {
 	struct pl_result first, all_last = { 0 };
-	w->n = 0;
+	w->n = w->n_tried = 0;
 	build(w, NULL, 0, &first);
 	if (first.ok) {
 		const struct pl_result *last = pl_build_last(
