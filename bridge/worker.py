@@ -121,8 +121,15 @@ class Worker:
             raise Refuse("request", "hello: target must be cuda or cpu")
         from wwbridge import facts
 
+        if len(fds) > 1:
+            raise Refuse("request", "hello takes one descriptor at most")
         with NoCollection():
             self.target = facts.start(q)
+            if fds:
+                from wwbridge import fused
+
+                with open(fds[0], "rb", closefd=False) as f:
+                    fused.use(f.read())
             hello = facts.describe(self.target, q)
             self.target.pool_bytes = int(q.get("pool_bytes")
                                          or hello["device"]["memory_bytes"] * (q.get("pool_share") or 0))

@@ -79,6 +79,11 @@ class Driver:
             "cuMemSetAccess": [u64, size, p, size],
             "cuMemExportToShareableHandle": [p, u64, ctypes.c_int, u64],
             "cuMemImportFromShareableHandle": [p, p, ctypes.c_int],
+            "cuModuleLoadData": [p, p],
+            "cuModuleGetFunction": [p, u64, ctypes.c_char_p],
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor": [p, u64, ctypes.c_int, size],
+            "cuLaunchCooperativeKernel": [u64, *[ctypes.c_uint] * 7, u64, p],
+            "cuStreamSynchronize": [u64],
         }.items():
             getattr(self.lib, name).argtypes = types
             getattr(self.lib, name).restype = ctypes.c_int

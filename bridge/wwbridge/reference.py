@@ -44,7 +44,7 @@ import time
 
 import torch
 
-from . import Refuse, kinks, ties
+from . import Refuse, fused, kinks, ties
 from .parts import BACKWARD, FEWER, ONE, SOON, Limits, layout, step_of, tail
 from .promoted import addresses, default_run, floating, nearer_to_zero, promoted_run
 from .tensors import out_of_memory, span, sub_seed
@@ -605,14 +605,20 @@ def measure(found, exact):
 
 
 def all_near(found, exact, rms, limit2):
-    """The fast comparison, which is enough for right values: the errors, and whether a part exceeds its limit, by a few
-    operators a piece and one synchronisation in all.  NaN if a value is not finite; then, and if a limit is exceeded,
-    the caller compares in detail."""
+    """The fast comparison, which is enough for right values: the errors, and whether a part exceeds its limit, by one
+    launch or by a few operators a piece, and one synchronisation in all.  NaN if a value is not finite; then, and if a
+    limit is exceeded, the caller compares in detail."""
     where = layout(exact)
+    err2, top, beyond = fused.near(found, exact, limit2, where) or near_by_operators(found, exact, limit2, where)
+    return {"err_rel": relative(err2, rms * rms * exact.numel()), "err_abs": top, "at": None}, not beyond
+
+
+def near_by_operators(found, exact, limit2, where):
+    """As fused.near(), by PyTorch's operators."""
     sums, top = where.sums(difference(found, exact))
     beyond = (sums > limit2).any() if limit2 is not None else torch.zeros((), device=sums.device)
     err2, top, beyond = torch.stack((where.total(sums), top, beyond.double())).tolist()
-    return {"err_rel": relative(err2, rms * rms * exact.numel()), "err_abs": top, "at": None}, not beyond
+    return err2, top, bool(beyond)
 
 
 def without(found, exact, layout_, parts):

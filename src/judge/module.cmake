@@ -22,3 +22,15 @@ if(CUDA_HEADERS)
 	set_target_properties(warpwright-judge-cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 	install(TARGETS warpwright-judge-cuda LIBRARY DESTINATION lib/warpwright)
 endif()
+
+# The kernels of comparisons, which the judge hands to the reference worker: machine code for Hopper, PTX for others.
+if(NVCC AND NOT unusable)
+	set(compare ${CMAKE_BINARY_DIR}/warpwright-compare.fatbin)
+	add_custom_command(OUTPUT ${compare} DEPENDS src/judge/compare.cu DEPFILE ${compare}.d
+		COMMAND ${NVCC} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/skills/cuda/include
+			-gencode arch=compute_90,code=sm_90 -gencode arch=compute_80,code=compute_80 --compress-mode=size
+			-MD -MF ${compare}.d -MT ${compare} --fatbin -o ${compare} ${CMAKE_SOURCE_DIR}/src/judge/compare.cu
+		COMMENT "Building warpwright-compare.fatbin")
+	add_custom_target(warpwright-compare ALL DEPENDS ${compare})
+	install(FILES ${compare} DESTINATION lib/warpwright)
+endif()

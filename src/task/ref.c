@@ -62,18 +62,33 @@ void ww_ref_device(const json_t *o, enum ww_target target, struct ww_device *d)
 		.memory_bytes_per_s = ww_json_num(o, "memory_bytes_per_s", 0) };
 }
 
+/* The compiled kernels of comparisons (src/judge/compare.cu), open; -1 where this build has none, or for the cpu
+ * target.
+ */
+static int compare_kernels(const struct ww_ref *r)
+{
+	char path[PATH_MAX];
+	struct ww_err ignored = WW_ERR_INIT;
+	if (r->opts.target != WW_TARGET_CUDA || ww_fs_plugin("warpwright-compare.fatbin", path, &ignored) != WW_OK)
+		return -1;
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
 static enum ww_rc say_hello(struct ww_ref *r, struct ww_err *err)
 {
+	int kernels = compare_kernels(r);
 	json_auto_t *q = json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:i, s:I, s:f, s:s}", "request", "hello", "target",
 		ww_target_name(r->opts.target), "device", r->opts.device, "threads", r->opts.threads, "bandwidth",
 		r->opts.bandwidth, "one_compiler", r->opts.one_compiler, "connections", r->opts.connections, "pool_bytes",
 		(json_int_t)r->opts.pool_bytes, "pool_share", r->opts.pool_share, "cache_dir",
 		r->cache_dir ? r->cache_dir : r->worker.dir.path);
-	WW_CHECK(q ? WW_OK : ww_nomem(err));
+	enum ww_rc rc = q ? WW_OK : ww_nomem(err);
 	r->greeting_deadline_ns = ww_deadline_ns(START_S);
-	WW_CHECK(ww_worker_send(&r->worker, q, NULL, 0, r->greeting_deadline_ns, err));
-	r->greeting = 1;
-	return WW_OK;
+	if (rc == WW_OK)
+		rc = ww_worker_send(&r->worker, q, &kernels, kernels >= 0, r->greeting_deadline_ns, err);
+	r->greeting = rc == WW_OK;
+	ww_fd_close(&kernels);
+	return rc;
 }
 
 enum ww_rc ww_ref_ready(struct ww_ref *r, struct ww_err *err)

@@ -26,6 +26,7 @@ from wwbridge.task import Task  # noqa: E402
 from wwbridge.tensors import span  # noqa: E402
 import cases_build  # noqa: E402
 import cases_examine  # noqa: E402
+import cases_fused  # noqa: E402
 import cases_kinks  # noqa: E402
 import cases_launches  # noqa: E402
 import cases_returned  # noqa: E402
@@ -35,8 +36,9 @@ import cases_uneven  # noqa: E402
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
 TARGET = facts.Target("cpu", 0, torch)
-TESTS = [*cases_build.TESTS, *cases_examine.TESTS, *cases_kinks.TESTS, *cases_kinks.COSTLY, *cases_launches.TESTS,
-         *cases_returned.TESTS, *cases_ties.TESTS, *cases_ties.COSTLY, *cases_uneven.TESTS, *cases_uneven.COSTLY]
+TESTS = [*cases_build.TESTS, *cases_examine.TESTS, *cases_fused.TESTS, *cases_fused.COSTLY, *cases_kinks.TESTS,
+         *cases_kinks.COSTLY, *cases_launches.TESTS, *cases_returned.TESTS, *cases_ties.TESTS,
+         *cases_ties.COSTLY, *cases_uneven.TESTS, *cases_uneven.COSTLY]
 
 
 def test(f):
@@ -622,6 +624,47 @@ def what_is_small_is_held_to_its_own_size():
             "expected"], f"{what}: {row}"
         assert compared(lambda o, r: o.copy_(r.exact[0]), "return " + forward, inputs)["pass"], what
         assert compared(lambda o, r: o.mul_(1 + 4e-6), "return " + forward, inputs)["pass"], what
+
+
+@test
+def one_launch_and_operators_decide_alike():
+    from wwbridge import fused
+
+    def rows():
+        for name, change in PATTERNS.items():
+            yield compared(change, "return x + 10" if name[0] == "accuracy" else "return x * 2")
+        for forward, inputs, change in SMALL.values():
+            yield compared(lambda o, r: change(o), "return " + forward, inputs)
+            yield compared(lambda o, r: o.mul_(1 + 4e-6), "return " + forward, inputs)
+
+    kernels = cases_fused.Emulated(4)
+    operators, fused._open = list(rows()), fused.Fused(kernels, torch.device("cpu"))
+    try:
+        launches = list(rows())
+    finally:
+        fused.use(None)
+    assert len(kernels.ran) >= len(launches)
+    for a, b in zip(operators, launches):
+        for k, x in a.items():
+            same = math.isclose(x, b[k], rel_tol=1e-9) if isinstance(x, float) else x == b[k]
+            assert same, (k, a, b)
+
+
+@test
+def hello_takes_the_kernels_of_comparisons_by_a_descriptor():
+    from wwbridge import fused
+    import worker
+
+    with tempfile.TemporaryFile() as f:
+        f.write(b"kernels")
+        f.seek(0)
+        try:
+            worker.Worker().hello({"target": "cpu"}, [f.fileno()])
+            assert fused._image == b"kernels"
+        finally:
+            fused.use(None)
+    said = worker.answer(worker.Worker(), {"request": "hello", "target": "cpu"}, [0, 0])[0]
+    assert not said["ok"] and "one descriptor" in str(said), said
 
 
 @test
@@ -1561,7 +1604,7 @@ COSTLY = [what_the_import_leaves_out_comes_when_it_is_needed, workers_are_forked
           a_profile_names_every_operator, one_number_still_has_to_be_exact, one_number_is_not_judged_by_luck,
           what_is_small_is_held_to_its_own_size, each_of_a_handful_of_numbers_counts, few_numbers_are_judged_in_parts,
           the_parts_of_every_shape_add_up, bytes_that_must_move, *cases_kinks.COSTLY,
-          *cases_ties.COSTLY, *cases_uneven.COSTLY]
+          one_launch_and_operators_decide_alike, *cases_fused.COSTLY, *cases_ties.COSTLY, *cases_uneven.COSTLY]
 if sys.argv[1:] != ["all"]:
     TESTS = [t for t in TESTS if t not in COSTLY]
 

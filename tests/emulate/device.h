@@ -299,7 +299,7 @@ void launch(unsigned gx, unsigned gy, unsigned gz, unsigned threads, unsigned cl
 	blockDim = { threads, 1, 1 };
 	gridDim = { gx, gy, gz };
 	const unsigned all = gx * gy * gz;
-	if (cluster != 1) {
+	if (cluster != 1 && all > 1) {
 		for (unsigned i = 0; i < all; i += cluster ? cluster : all)
 			blocks_together(i, cluster ? cluster : all, threads);
 		return;
@@ -344,6 +344,7 @@ inline char *host::dynamic_shared() { return (char *)ww::ww_dynamic_shared; }
 inline unsigned __cvta_generic_to_shared(const void *p) { return (unsigned)((const char *)p - host::dynamic_shared()); }
 
 inline void __syncthreads() { host::wait(host::me.all); }
+inline void __threadfence() {} /* one block runs at a time */
 inline void __syncwarp(unsigned = 0xffffffffu) { host::wait_warp(); }
 
 /* v of lane `lane` of this warp. */
@@ -400,6 +401,13 @@ inline unsigned atomicMax(unsigned *p, unsigned v) /* one block runs at a time *
 {
 	const unsigned old = *p;
 	*p = old > v ? old : v;
+	return old;
+}
+
+inline unsigned atomicAdd(unsigned *p, unsigned v)
+{
+	const unsigned old = *p;
+	*p = old + v;
 	return old;
 }
 
