@@ -85,18 +85,21 @@ static void show(void *ctx, const struct ww_synth_progress *p)
 {
 	struct shown *s = ctx;
 	int live = ww_progress_is_live(s->progress);
-	if (!p->tried || (s->at_ns && ww_seconds_since(s->at_ns) < (live ? 0.2 : PLAIN_S)))
+	if (!p->seen || (s->at_ns && ww_seconds_since(s->at_ns) < (live ? 0.2 : PLAIN_S)))
 		return;
 	s->at_ns = ww_now_ns();
-	int64_t now = p->tried - p->tried_before;
+	int64_t now = p->seen - p->seen_before;
 	double rate = p->seconds > 0 && now > 0 ? (double)now / p->seconds : 0,
 		   share = p->tried ? (double)p->accepted / (double)p->tried : 0;
 	char left[32] = ""; /* unknown until one was accepted */
 	ww_auto_str line = WW_STR_INIT(512);
 	if (rate * share > 0)
 		snprintf(left, sizeof(left), ", %.0f min left", (double)(p->wanted - p->accepted) / (rate * share) / 60);
-	ww_str_addf(&line, "%lld of %lld tasks%s, %.0f%% of %lld candidates accepted, %.1f a second",
-		(long long)p->accepted, (long long)p->wanted, left, 100 * share, (long long)p->tried, rate);
+	ww_str_addf(&line, "%lld of %lld tasks%s, %.0f%% of %lld candidates accepted", (long long)p->accepted,
+		(long long)p->wanted, left, 100 * share, (long long)p->tried);
+	if (p->seen > p->tried)
+		ww_str_addf(&line, ", %lld more looked at", (long long)(p->seen - p->tried));
+	ww_str_addf(&line, ", %.1f a second", rate);
 	if (p->last_reason && *p->last_reason)
 		ww_str_addf(&line, "; last: %s", p->last_reason);
 	if (live)

@@ -10,10 +10,20 @@
  * together, and one that finds no memory all the same is run again with more (docs/design/synth.md). */
 enum { ENOUGH = 32 };
 static const double FACTOR = 3, SHARE = 0.6, MARGIN = 1.1, LONG_S = 0.2;
+/* PATIENCE_S: how long others may pass one that waits.  SPARE: of the room, what those that compile may hold beside one
+ * that has the device alone. */
+static const double PATIENCE_S = 10, SPARE = 0.25;
+
+struct ww_room_waiter {
+	uint64_t since_ns;
+	struct ww_room_waiter *next;
+};
 
 void ww_room_init(struct ww_synth_room *r)
 {
-	*r = (struct ww_synth_room){ .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+	*r = (struct ww_synth_room){
+		.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .patience_s = PATIENCE_S
+	};
 }
 
 void ww_room_release(struct ww_synth_room *r)
@@ -67,16 +77,36 @@ static void changed(struct ww_synth_room *r, double more)
 	pthread_cond_broadcast(&r->changed);
 }
 
-/* back: it holds its inputs, so waiting for its own memory would free nothing. */
-static int has_room(const struct ww_synth_room *r, double more, int alone, int back)
+static void wait_last(struct ww_synth_room *r, struct ww_room_waiter *w)
 {
+	struct ww_room_waiter **at = &r->first;
+	while (*at)
+		at = &(*at)->next;
+	*at = w;
+}
+
+static void wait_no_more(struct ww_synth_room *r, const struct ww_room_waiter *w)
+{
+	struct ww_room_waiter **at = &r->first;
+	while (*at && *at != w)
+		at = &(*at)->next;
+	if (*at)
+		*at = w->next;
+}
+
+/* back: it holds its inputs, so waiting for its own memory would free nothing. */
+static int has_room(const struct ww_synth_place *p, const struct ww_room_waiter *w, double more, int back)
+{
+	const struct ww_synth_room *r = p->room;
 	if (r->alone)
 		return 0;
-	if (alone)
-		return r->used <= 0;
+	if (p->bytes < 0)
+		return !r->running && r->used <= (p->stays ? 0 : SPARE * r->bytes);
 	if (back)
 		return !r->running || r->used + more <= r->bytes;
-	return !r->waiting && (r->used <= 0 || r->used + more <= r->bytes);
+	if (r->waiting || (r->first != w && ww_seconds_since(r->first->since_ns) > r->patience_s))
+		return 0;
+	return r->used <= 0 || r->used + more <= r->bytes;
 }
 
 static void enter(struct ww_synth_place *p, int back)
@@ -84,10 +114,14 @@ static void enter(struct ww_synth_place *p, int back)
 	struct ww_synth_room *r = p->room;
 	int alone = p->bytes < 0;
 	double more = alone ? 0 : p->bytes - (back ? p->idle : 0);
+	struct ww_room_waiter w = { ww_now_ns(), NULL };
 	WW_LOCKED(&r->lock);
 	r->waiting += alone;
-	while (!has_room(r, more, alone, back))
+	if (!back)
+		wait_last(r, &w);
+	while (!has_room(p, &w, more, back))
 		ww_cond_wait(&r->changed, &r->lock, LONG_S);
+	wait_no_more(r, &w);
 	r->waiting -= alone;
 	r->alone = alone;
 	r->running++;
@@ -96,14 +130,18 @@ static void enter(struct ww_synth_place *p, int back)
 
 void ww_room_take(struct ww_synth_place *p) { enter(p, 0); }
 
-void ww_room_back(struct ww_synth_place *p) { enter(p, 1); }
+void ww_room_back(struct ww_synth_place *p)
+{
+	if (!p->stays)
+		enter(p, 1);
+}
 
 void ww_room_known(struct ww_synth_place *p, double peak)
 {
 	struct ww_synth_room *r = p->room;
 	WW_LOCKED(&r->lock);
 	double had = p->bytes < 0 ? r->bytes : p->bytes;
-	if (peak >= had)
+	if (p->stays || peak >= had)
 		return;
 	r->alone = p->bytes < 0 ? 0 : r->alone;
 	changed(r, p->bytes < 0 ? peak : peak - had);
@@ -121,6 +159,10 @@ static void leave(struct ww_synth_place *p, double keeps)
 	changed(r, alone ? 0 : keeps - p->bytes);
 }
 
-void ww_room_rest(struct ww_synth_place *p) { leave(p, p->idle); }
+void ww_room_rest(struct ww_synth_place *p)
+{
+	if (!p->stays)
+		leave(p, p->idle);
+}
 
 void ww_room_give(struct ww_synth_place *p) { leave(p, 0); }

@@ -2,7 +2,8 @@
  *
  * A candidate waits until the device has what it is expected to need: the bytes of its inputs and values times a factor
  * that the candidates before it have shown.  While it compiles it holds its inputs alone, and once its peak is known no
- * more than that.  One that needs the device alone waits until no other is there, and no other begins meanwhile.
+ * more than that.  One that needs the device alone waits until no other runs and what compiles holds little, and no
+ * other begins meanwhile.  Small ones pass a large one for some seconds; then they wait until it is there.
  *
  * Threads may use one room at a time; a place belongs to one thread. */
 #pragma once
@@ -11,13 +12,17 @@
 
 enum { WW_ROOM_SEEN = 512 };
 
+struct ww_room_waiter;
+
 struct ww_synth_room {
 	pthread_mutex_t lock; /* all that follows */
 	pthread_cond_t changed;
 	double bytes, used;           /* limit of all places together; taken by those that are there */
+	double patience_s;            /* how long others pass one that waits */
 	int alone;                    /* one has the device alone */
 	int waiting;                  /* those that wait to have it alone */
 	int running;                  /* those that neither wait nor compile */
+	struct ww_room_waiter *first; /* of those that wait to begin, by the time since when */
 	int seen;                     /* candidates whose peak is known */
 	double factors[WW_ROOM_SEEN]; /* of the last of them: peak over bytes of inputs and values */
 };
@@ -35,6 +40,7 @@ struct ww_synth_place {
 	struct ww_synth_room *room;
 	double bytes; /* while it runs; below zero: the device alone */
 	double idle;  /* of them while it compiles */
+	int stays;    /* with bytes below zero: nobody else is there, from take to give, even while it compiles */
 };
 void ww_room_take(struct ww_synth_place *p);
 void ww_room_known(struct ww_synth_place *p, double peak); /* it needs no more than this, so not the device alone */

@@ -1,7 +1,8 @@
 /* run.c - see run.h.
  *
  * The table `done` holds the result of each candidate until it is decided on; `next` is the first undecided one.  A
- * thread takes the lowest number that nobody has, so candidates are done nearly in order and the table stays short.
+ * thread takes the lowest number that nobody has, so candidates are done nearly in order and the table stays short:
+ * nobody begins more than AHEAD a thread behind the first undecided one.
  */
 #include "synth/run.h"
 #include "base/fs.h"
@@ -22,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { AHEAD = 8, MAX_TIMINGS_BYTES = 1 << 28 };
+enum { AHEAD = 32, MAX_TIMINGS_BYTES = 1 << 28 };
 
 static const char *const splits[] = { "train", "validation", "held-out" };
 static const char SIMILAR_APART[] = "similar to a set that is kept apart", SIMILAR[] = "similar to an accepted task",
@@ -35,7 +36,7 @@ struct run {
 	struct ww_journal journal;
 	json_t **done; /* by number; NULL: not there yet */
 	size_t cap;
-	int64_t taken, next, have[WW_SYNTH_SPLITS], tried, before, max_tried;
+	int64_t taken, next, have[WW_SYNTH_SPLITS], tried, before, undecided, max_tried;
 	int finished, stop;
 	struct ww_err failed;
 	json_t *timings;                               /* by number as text */
@@ -164,6 +165,7 @@ static enum ww_rc advance(struct run *r, struct ww_err *err)
 		WW_CHECK(decide(r, r->next, r->done[r->next], err));
 		json_decref(r->done[r->next]);
 		r->done[r->next++] = NULL;
+		r->undecided--;
 		r->finished = full(r) || r->tried >= r->max_tried;
 	}
 	return WW_OK;
@@ -179,6 +181,7 @@ static enum ww_rc put(struct run *r, int64_t i, json_t *line, struct ww_err *err
 	if (i < r->next || r->done[i])
 		return WW_OK;
 	r->done[i] = json_incref(line);
+	r->undecided++;
 	return WW_OK;
 }
 
@@ -248,10 +251,11 @@ static enum ww_rc one(
 static void show(struct run *r)
 {
 	struct ww_synth_progress p = { .tried = r->tried,
+		.seen = r->tried + r->undecided,
 		.accepted = r->have[0] + r->have[1] + r->have[2],
 		.wanted = r->o->count[0] + r->o->count[1] + r->o->count[2],
 		.seconds = ww_seconds_since(r->start_ns),
-		.tried_before = r->before,
+		.seen_before = r->before,
 		.last_reason = r->last_reason };
 	if (r->o->progress)
 		r->o->progress(r->o->ctx, &p);

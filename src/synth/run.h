@@ -20,10 +20,11 @@
 enum { WW_SYNTH_MAX_DEVICES = 64, WW_SYNTH_SPLITS = 3 };
 
 struct ww_synth_progress {
-	int64_t tried, accepted, wanted;
-	double seconds;          /* since the start of this process's part */
-	int64_t tried_before;    /* of `tried`, by the journal */
-	const char *last_reason; /* of the latest rejection; may be NULL */
+	int64_t tried, accepted, wanted; /* tried: that were decided on, in the order of their numbers */
+	int64_t seen;                    /* that were looked at: `tried`, and those behind one that is still under way */
+	double seconds;                  /* since the start of this process's part */
+	int64_t seen_before;             /* of `seen`, by the journal */
+	const char *last_reason;         /* of the latest rejection; may be NULL */
 };
 
 struct ww_synth_run_opts {

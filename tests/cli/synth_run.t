@@ -127,6 +127,13 @@ drawn = [d.split("\033[K")[0] for d in seen.split("\r") if "\033[K" in d]
 ok(code == 1 and f"{COUNT} of {COUNT + 1} tasks" in seen and len(drawn) > 2 and max(map(len, drawn)) < 50,
    "on a narrow terminal the status line does not wrap", (code, max(drawn, key=len), out))
 
+begun, whole_begun = json.dumps(head) + "\n" + json.dumps({**done[1], "i": 3}) + "\n", begun
+begin("gap")
+gap = run("gap", *slow, count=COUNT + 1)
+ok("of 1 candidates accepted, 1 more looked at" in gap.stderr, "the status counts what is not decided on yet",
+   gap.stderr)
+begun = whole_begun
+
 
 def small_disk():
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

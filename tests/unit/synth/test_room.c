@@ -37,8 +37,8 @@ static void one_waits_until_there_is_room(void **state)
 	struct ww_synth_room r;
 	ww_room_init(&r);
 	ww_room_limit(&r, 100);
-	struct ww_synth_place first = { &r, 60, 10 };
-	struct taker second = { .place = { &r, 50, 10 }, .take = ww_room_take };
+	struct ww_synth_place first = { .room = &r, .bytes = 60, .idle = 10 };
+	struct taker second = { .place = { .room = &r, .bytes = 50, .idle = 10 }, .take = ww_room_take };
 	ww_room_take(&first);
 	start(&second);
 	assert_false(is_there(&second, 0.05));
@@ -58,14 +58,40 @@ static void one_waits_until_there_is_room(void **state)
 	ww_room_release(&r);
 }
 
+static void a_large_one_is_passed_for_some_time_only(void **state)
+{
+	struct ww_synth_room r;
+	ww_room_init(&r);
+	ww_room_limit(&r, 100);
+	r.patience_s = 0.3;
+	struct ww_synth_place first = { .room = &r, .bytes = 60, .idle = 10 };
+	struct taker large = { .place = { .room = &r, .bytes = 90 }, .take = ww_room_take };
+	struct taker small = { .place = { .room = &r, .bytes = 5 }, .take = ww_room_take }, late = small;
+	ww_room_take(&first);
+	start(&large);
+	assert_false(is_there(&large, 0.05));
+	start(&small);
+	assert_true(is_there(&small, 5));
+	assert_false(is_there(&large, 0.4));
+	start(&late); /* there is room for it */
+	assert_false(is_there(&late, 0.3));
+	ww_room_give(&first);
+	assert_true(is_there(&large, 5) && is_there(&late, 5));
+	pthread_join(small.thread, NULL);
+	pthread_join(large.thread, NULL);
+	pthread_join(late.thread, NULL);
+	assert_true(r.used == 100 && !r.first);
+	ww_room_release(&r);
+}
+
 static void one_alone_waits_for_all_and_all_for_it(void **state)
 {
 	struct ww_synth_room r;
 	ww_room_init(&r);
 	ww_room_limit(&r, 100);
-	struct ww_synth_place first = { &r, 20, 5 };
-	struct taker alone = { .place = { &r, -1, 5 }, .take = ww_room_take };
-	struct taker late = { .place = { &r, 20, 5 }, .take = ww_room_take };
+	struct ww_synth_place first = { .room = &r, .bytes = 20, .idle = 5 };
+	struct taker alone = { .place = { .room = &r, .bytes = -1, .idle = 5 }, .take = ww_room_take };
+	struct taker late = { .place = { .room = &r, .bytes = 20, .idle = 5 }, .take = ww_room_take };
 	ww_room_take(&first);
 	start(&alone);
 	assert_false(is_there(&alone, 0.05));
@@ -85,6 +111,42 @@ static void one_alone_waits_for_all_and_all_for_it(void **state)
 	ww_room_give(&alone.place);
 	ww_room_give(&late.place);
 	assert_true(r.used == 0 && !r.alone && !r.waiting && !r.running);
+	ww_room_release(&r);
+}
+
+static void one_alone_begins_beside_compilers_unless_it_stays(void **state)
+{
+	struct ww_synth_room r;
+	ww_room_init(&r);
+	ww_room_limit(&r, 100);
+	struct ww_synth_place compiles = { .room = &r, .bytes = 60, .idle = 20 };
+	struct taker alone = { .place = { .room = &r, .bytes = -1, .idle = 5 }, .take = ww_room_take };
+	struct taker stays = { .place = { .room = &r, .bytes = -1, .idle = 5, .stays = 1 }, .take = ww_room_take };
+	struct taker back = { .take = ww_room_back };
+	ww_room_take(&compiles);
+	ww_room_rest(&compiles);
+	start(&alone);
+	assert_true(is_there(&alone, 5));
+	back.place = compiles;
+	start(&back);
+	assert_false(is_there(&back, 0.05));
+	ww_room_give(&alone.place);
+	assert_true(is_there(&back, 5));
+	ww_room_rest(&back.place);
+	start(&stays);
+	assert_false(is_there(&stays, 0.3));
+	ww_room_back(&back.place);
+	ww_room_give(&back.place);
+	assert_true(is_there(&stays, 5));
+	ww_room_known(&stays.place, 10);
+	ww_room_rest(&stays.place);
+	assert_true(r.alone && r.running == 1);
+	ww_room_back(&stays.place);
+	ww_room_give(&stays.place);
+	assert_true(r.used == 0 && !r.alone && !r.waiting && !r.running && !r.first);
+	pthread_join(alone.thread, NULL);
+	pthread_join(back.thread, NULL);
+	pthread_join(stays.thread, NULL);
 	ww_room_release(&r);
 }
 
@@ -120,6 +182,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_waits_until_there_is_room),
 		cmocka_unit_test(one_alone_waits_for_all_and_all_for_it),
+		cmocka_unit_test(a_large_one_is_passed_for_some_time_only),
+		cmocka_unit_test(one_alone_begins_beside_compilers_unless_it_stays),
 		cmocka_unit_test(the_largest_has_what_there_is),
 		cmocka_unit_test(candidates_show_what_the_next_will_need),
 	};
