@@ -283,6 +283,18 @@ REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw"
             "publish", "trace", "beside", "beside_arm", "beside_drop")
 
 
+def kind_of(worker, kind):
+    """The kind of an error; "device" where no more can be computed in this process: a kernel's error stays with it, and
+    what came behind it may have failed with other words."""
+    try:
+        if worker.target and worker.target.kind == "cuda":
+            worker.target.sync()
+    except Exception as e:
+        print(f"the device failed under this process: {e}", flush=True)
+        return "device"
+    return kind
+
+
 def answer(worker, q, fds):
     name = q.get("request") if isinstance(q, dict) else None
     if name not in REQUESTS:
@@ -293,14 +305,14 @@ def answer(worker, q, fds):
         body, out = getattr(worker, name)(q, fds)
         return {"ok": True, **body}, out
     except Refuse as e:
-        return failure(e.kind, str(e)), []
+        return failure(kind_of(worker, e.kind), str(e)), []
     except (KeyError, TypeError, ValueError) as e:
         traceback.print_exc()
-        return failure("internal", f"{name}: {type(e).__name__}: {e}"), []
+        return failure(kind_of(worker, "internal"), f"{name}: {type(e).__name__}: {e}"), []
     except BaseException as e:  # a task may raise anything, SystemExit too
         traceback.print_exc()
         kind = "memory" if "out of memory" in str(e) else "device" if "CUDA error" in str(e) else "internal"
-        return failure(kind, f"{name}: {type(e).__name__}: {e}"), []
+        return failure(kind_of(worker, kind), f"{name}: {type(e).__name__}: {e}"), []
 
 
 def fork_workers(control, target, exports, compiles):

@@ -129,6 +129,7 @@ class Clock:
                     raise Refuse("memory", f"baseline {which} does not fit into the memory of this device: {e}")
                 if "CUDA error" in str(e):
                     raise
+                self.task.target.sync()  # raises where a kernel has failed: that is no answer about the baseline
                 self.runners[which] = one_line(f"{type(e).__name__}: {e}", 240)
             finally:
                 self.task.restore()

@@ -199,6 +199,7 @@ class Examination:
             whole = max(size.values(), default=0.0)
             return {k for k in held if not size.get(k, 0.0) > 1e-3 * whole}
         except (RuntimeError, NotImplementedError, Refuse) as e:
+            task.target.sync()  # raises where a kernel has failed
             if out_of_memory(e) and task.target.kind == "cuda":
                 torch.cuda.empty_cache()
             task.restore()
@@ -233,8 +234,9 @@ class Examination:
                 task.restore()
                 self.first = self.outputs()  # again: they were not held while this worker compiled
         except Exception as e:
-            if out_of_memory(e):
+            if out_of_memory(e) or "CUDA error" in str(e):
                 raise
+            task.target.sync()  # raises where a kernel has failed
             return "does not compile", f"torch.compile: {type(e).__name__}: {one_line(e, 200)}"
         finally:
             task.restore()

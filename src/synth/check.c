@@ -292,6 +292,7 @@ static int is_rejection(
 		strstr(err->msg, "the reference worker failed")) /* an exception; the worker still runs */
 		reason = "does not run";
 	out->no_room = strstr(reason, "memory") != NULL;
+	out->broke = rc == WW_ERR_DEVICE;
 	ww_synth_reject(out, reason, err->msg);
 	return 1;
 }
@@ -499,16 +500,21 @@ static enum ww_rc look(struct ww_synth_checker *c, const struct ww_task *task, u
 	struct ww_synth_result *out, struct ww_err *err)
 {
 	enum ww_rc rc = filters(c, task, seed, times, out, err);
-	return rc == WW_OK || is_rejection(c, rc, err, out) ? WW_OK : rc;
+	int ours = rc != WW_OK && !is_rejection(c, rc, err, out);
+	if (out->broke)
+		ww_synth_checker_close(c); /* all that came to it now would fail */
+	return ours ? rc : WW_OK;
 }
 
 /* On cuda run it when there is room for it.  Where memory did not suffice, once more in a new worker with twice as
- * much, at last with the device alone, since the memory of the others says nothing about the task. */
+ * much, at last with the device alone, since the memory of the others says nothing about the task; and where the device
+ * failed, alone at once, since what broke it may have been another task's. */
 static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task *task, double input_bytes,
 	uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
 {
 	struct ww_synth_room *room = &c->o.device->room;
 	double recorded_us = out->eager_us, bytes = 0;
+	int stays = 0;
 	for (int tries = 1;; tries++) {
 		out->eager_us = recorded_us;
 		out->tries = tries;
@@ -517,14 +523,31 @@ static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task 
 			ww_room_limit(room, MEMORY_SHARE * (double)ww_ref_info(c->ref)->device.memory_bytes);
 			bytes = ww_room_expected(room, c->values);
 		}
-		c->place = (struct ww_synth_place){ room, bytes, input_bytes < bytes || bytes < 0 ? input_bytes : bytes };
+		c->place = (struct ww_synth_place){ room, bytes, input_bytes < bytes || bytes < 0 ? input_bytes : bytes,
+			stays };
 		ww_room_take(&c->place);
 		enum ww_rc rc = look(c, task, seed, times, out, err);
 		ww_room_give(&c->place);
-		if (rc != WW_OK || !out->no_room || bytes < 0)
+		if (rc != WW_OK || stays || !(out->no_room || out->broke))
 			return rc;
-		bytes = 2 * bytes <= room->bytes ? 2 * bytes : -1;
+		stays = bytes < 0 || out->broke;
+		bytes = stays || 2 * bytes > room->bytes ? -1 : 2 * bytes;
 		ww_synth_checker_close(c);
+		ww_synth_result_release(out);
+	}
+}
+
+static enum ww_rc look_on_cpu(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed,
+	const json_t *times, struct ww_synth_result *out, struct ww_err *err)
+{
+	double recorded_us = out->eager_us;
+	for (int tries = 1;; tries++) {
+		out->eager_us = recorded_us;
+		out->tries = tries;
+		WW_CHECK(open_worker(c, out, err));
+		enum ww_rc rc = look(c, task, seed, times, out, err);
+		if (rc != WW_OK || tries == 2 || !out->broke)
+			return rc;
 		ww_synth_result_release(out);
 	}
 }
@@ -555,6 +578,5 @@ enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *sourc
 	c->values = input_bytes + value_bytes;
 	if (!is_cpu(c))
 		return look_in_room(c, &task, input_bytes, seed, times, out, err);
-	WW_CHECK(open_worker(c, out, err));
-	return look(c, &task, seed, times, out, err);
+	return look_on_cpu(c, &task, seed, times, out, err);
 }

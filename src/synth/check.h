@@ -1,8 +1,9 @@
 /* check.h - one module through the filters.  Internal to src/synth.
  *
- * A checker is a thread's reference worker, opened when it is first needed, closed when a task has broken it and after
- * every RECYCLE tasks.  Checkers of one device run and compile in parallel; a measurement has the device alone, under
- * its lease.  All threads that wait to measure do so in one turn, so that running candidates are waited for once.
+ * A checker is a thread's reference worker, opened when it is first needed, closed when a task has broken it or the
+ * device under it, and after every RECYCLE tasks.  Checkers of one device run and compile in parallel; a measurement
+ * has the device alone, under its lease.  All threads that wait to measure do so in one turn, so that running
+ * candidates are waited for once.
  */
 #pragma once
 
@@ -88,7 +89,9 @@ struct ww_synth_result {
 	double eager_us;   /* where it was measured */
 	double peak_bytes; /* of device memory, as the eager stage has shown; 0: unknown */
 	int no_room;       /* memory did not suffice when it ran */
-	int tries;         /* how often it was checked, each time with more memory, at last with the device alone */
+	int broke;         /* the device failed under it, so its worker is of no more use */
+	int tries;         /* how often it was checked: with more memory, at last with the device alone; once more where it
+	                      broke its worker's device */
 	struct ww_synth_cost cost[WW_SYNTH_N_STAGES];
 };
 void ww_synth_result_release(struct ww_synth_result *r);
