@@ -22,7 +22,6 @@ from .device_time import Flush, captured, events, kernels_us, replay_us
 from .tensors import out_of_memory
 
 WHICH = ("eager", "compile", "autotune")
-WARM_CALLS = 3
 
 
 class Compiled(Exception):
@@ -77,7 +76,7 @@ class Runner:
         self.seconds = time.monotonic() - start
 
     def _warm(self, call):
-        for _ in range(WARM_CALLS):
+        for _ in range(self.task.target.warm_calls):
             self.once(call)
         self.task.target.sync()
 

@@ -47,55 +47,81 @@ def of_pieces(norms):
     return norm(torch.stack(norms)).item() if norms else 0.0
 
 
-def near(a, b, by=SAME):
-    """Would b pass as a: by the norm, or by the tolerances of rule `paper`?  a: of b's shape, or one number."""
+def size_of(t):
+    return of_pieces([norm(x) for (x,) in pieces(t)]) if floating(t) else 0.0
+
+
+def distance(a, b):
+    """The norm of a - b, in fp32."""
+    return of_pieces([norm(x.float() - y.float()) for x, y in pieces(a, b)])
+
+
+def within(a, b, by):
+    """By the tolerances of rule `paper`; most are not, and the first piece shows it."""
+    for x, y in pieces(a, b):
+        x, y = x.float(), y.float()
+        if not ((x - y).abs() <= by + by * y.abs()).all():
+            return False
+    return True
+
+
+def near(a, b, by=SAME, size=None):
+    """Would b pass as a: by the norm, or by the tolerances of rule `paper`?  a: of b's shape, or one number; size: the
+    norm of b, where it is known."""
     if not b.numel():
         return True
     if not floating(a):
         return (a != b).float().mean().item() <= by
-    within, apart_by, size = [], [], []
-    for x, y in pieces(a, b):
-        x, y = x.float(), y.float()
-        diff = (x - y).abs()
-        within.append((diff <= by + by * y.abs()).all())
-        apart_by.append(norm(diff))
-        size.append(norm(y))
-    return bool(torch.stack(within).all()) or of_pieces(apart_by) <= by * of_pieces(size)
+    return within(a, b, by) or distance(a, b) <= by * (size_of(b) if size is None else size)
 
 
 def apart(a, b):
     """The relative distance of two outputs by the norm."""
     if not floating(a):
         return (a != b).float().mean().item() if a.numel() else 0.0
-    found = [(norm(x.double() - y.double()), norm(y)) for x, y in pieces(a, b)]
+    found = [(norm(x.double() - y), norm(y)) for x, y in pieces(a, b)]
     return of_pieces([d for d, _ in found]) / max(of_pieces([n for _, n in found]), 1e-30)
 
 
-def hidden(a):
-    """The share of elements, not 0, that are so small next to others that rule `strict` accepts any value for them."""
-    most = 1e-5 * norm(a).item() / max(1, a.numel()) ** 0.5
-    small = 0
-    for (x,) in pieces(a):
-        x = x.double().abs()
-        small += ((x > 0) & (x < most)).sum().item()
-    return small / a.numel()
+def finite(t):
+    """One pass: the largest and the smallest say it, and what is no number stays one."""
+    return not floating(t) or not t.numel() or bool(
+        torch.stack([torch.stack(torch.aminmax(x)) for (x,) in pieces(t)]).isfinite().all())
+
+
+def up_to_float(x):
+    """The smallest number of fp32 that is not below x."""
+    f = torch.tensor(x, dtype=torch.float32)
+    return f.item() if f.item() >= x else torch.nextafter(f, f.new_tensor(float("inf"))).item()
+
+
+def hidden(a, size=None):
+    """The share of elements, not 0, that are so small next to others that rule `strict` accepts any value for them.
+    size: the norm, where it is known."""
+    most = 1e-5 * (size_of(a) if size is None else size) / max(1, a.numel()) ** 0.5
+    if a.dtype != torch.float64:
+        most = up_to_float(most)  # of the numbers of fp32 the same ones are below it
+    small = [torch.count_nonzero((x.abs() < most) & (x != 0))
+             for x in (x if x.dtype == torch.float64 else x.float() for (x,) in pieces(a))]
+    return torch.stack(small).sum().item() / a.numel()
 
 
 def trivial(a, b, i):
     """Can output i be computed without the inputs? a, b: the outputs of two draws.  The distance of a small output from
     a constant varies from draw to draw, so each of the two must be twice as far from it."""
-    if near(a, b):
+    sizes = size_of(a), size_of(b)
+    if near(a, b, size=sizes[1]):
         return "same for every draw", f"output {i} hardly depends on the draw of the inputs"
-    for t in (a, b):
+    for t, size in zip((a, b), sizes):
         mean = t.mean(dtype=torch.float64).to(t.dtype) if floating(t) else t.flatten()[0]
-        if near(mean, t, 2 * SAME):
+        if near(mean, t, 2 * SAME, size):
             return "constant", f"output {i} is nearly one number"
-        if near(t.new_zeros(()), t):
+        zero = t.new_zeros(())
+        if within(zero, t, SAME) if floating(t) else near(zero, t):
             return "near zero", f"output {i} is within tolerance of zero"
-        if floating(t) and hidden(t) > HIDDEN:
-            return "hidden by scale", (
-                f"{hidden(t):.0%} of output {i} is within the tolerance that its largest values give"
-            )
+        share = hidden(t, size) if floating(t) else 0.0
+        if share > HIDDEN:
+            return "hidden by scale", f"{share:.0%} of output {i} is within the tolerance that its largest values give"
     return None
 
 
@@ -126,11 +152,10 @@ class Examination:
 
     def degenerate(self):
         self.draw("b", "redraw")
-        self.other_inputs = [span(x).clone() for x in self.task.inputs]
         other = self.outputs()
         self.draw("a", "keep")
         self.first = self.outputs()
-        if not all(bool(t.isfinite().all()) for t in self.first if floating(t)):
+        if not all(map(finite, self.first)):
             return "not finite", "outputs are not finite"
         for i, (a, b) in enumerate(zip(self.first, other)):
             with self.task.target.share:
@@ -140,8 +165,12 @@ class Examination:
         return None
 
     def too_large(self):
-        """So far the peak is the module's own; gradients take more."""
-        if self.task.target.kind == "cuda" and torch.cuda.max_memory_allocated(self.task.device) > self.memory_bytes:
+        """So far the peak is the module's own; gradients take more.  The inputs of two draws count, as a judge keeps
+        them."""
+        if self.task.target.kind != "cuda":
+            return None
+        held = torch.cuda.max_memory_allocated(self.task.device) + sum(span(t).nbytes for t in self.task.inputs)
+        if held > self.memory_bytes:
             return "does not fit memory", "its run takes more memory than the recipe allows"
         return None
 
@@ -160,11 +189,16 @@ class Examination:
         task, small = self.task, self.gradients()
         for i, t in enumerate(task.inputs):
             if id(t) in small:
-                yield f"input {i}", t, lambda t=t, i=i: span(t).copy_(self.other_inputs[i])
+                yield f"input {i}", t, lambda t=t, i=i: span(t).copy_(span(self.other_input(i)))
         for name, p in task.params.items():
             if id(p) in small:
                 yield f"parameter {name}", p, lambda p=p: p.mul_(1.5).add_(0.5
                     * max(p.float().std().item() if p.numel() > 1 else 1.0, 0.1))
+
+    def other_input(self, i):
+        """Input i of the draw "b": made again, since few are asked for and all would take memory meanwhile."""
+        leaves, _ = self.task._draw_leaves(sub_seed(sub_seed(self.seed, "b"), "inputs"))
+        return leaves[self.task.slots[i]]
 
     def gradients(self):
         """The ids of tensors without a clear gradient."""
@@ -194,7 +228,7 @@ class Examination:
                 size[key] = (
                     0.0
                     if grad is None
-                    else (grad.float().norm() * held[key].float().norm() / max(1.0, held[key].numel() ** 0.5)).item()
+                    else size_of(grad) * size_of(held[key]) / max(1.0, held[key].numel() ** 0.5)
                 )
             whole = max(size.values(), default=0.0)
             return {k for k in held if not size.get(k, 0.0) > 1e-3 * whole}
@@ -206,11 +240,10 @@ class Examination:
             return set(held)
 
     def scaled(self):
-        del self.other_inputs
         for k, (scale, shift) in enumerate(DRAWS):
             self.draw(f"scaled {k}", "keep", scale, shift)
             out = self.task.forward()
-            fine = all(bool(t.isfinite().all()) for t in out if floating(t))
+            fine = all(map(finite, out))
             self.task.restore()
             if not fine:
                 return "not finite when scaled", f"outputs are not finite with inputs times {scale:g} plus {shift:g}"
@@ -268,11 +301,12 @@ class Examination:
 
 
 def examine(task, seed, stage, compiler, memory_bytes):
+    if stage == "text":
+        return {"reason": "", "tokens": tokens(task.source)}  # before anything is compared on the device
     if stage == "eager":
         task.examination = Examination(task, seed, compiler, memory_bytes)
     answer = task.examination.run(stage)
     if stage == "eager" and not answer["reason"]:
-        answer["tokens"] = tokens(task.source)
         task.trim(True)  # while this worker compiles, others use the device
     answer["shapes"] = {"inputs": [[str(t.dtype)[6:], list(t.shape)] for t in task.inputs],
                         "outputs": [[str(m[2])[6:], list(m[0])] for m in task.out_meta]}

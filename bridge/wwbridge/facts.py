@@ -16,6 +16,7 @@ class Target:
     bandwidth = 0.0  # bytes a second; 0: not measured yet
     share = nullcontext()  # context for work on the device, if others measure there (share.py)
     one_compiler = False  # torch.compile compiles in this process, whatever the model's size
+    warm_calls = 3  # of a baseline before it is captured or timed
 
     def __init__(self, kind, index, torch):
         self.kind, self.torch = kind, torch
@@ -82,12 +83,12 @@ def start(q):
         torch.cuda.set_device(index)
         torch.zeros(1, device="cuda")
         t = Target("cuda", index, torch)
-        t.one_compiler = bool(q.get("one_compiler"))
-        return t
-    if int(q.get("threads") or 0) > 0:
-        torch.set_num_threads(int(q["threads"]))
-    t = Target("cpu", 0, torch)
+    else:
+        if int(q.get("threads") or 0) > 0:
+            torch.set_num_threads(int(q["threads"]))
+        t = Target("cpu", 0, torch)
     t.one_compiler = bool(q.get("one_compiler"))
+    t.warm_calls = int(q.get("warm_calls") or 0) or t.warm_calls
     return t
 
 

@@ -531,12 +531,9 @@ class Task:
         leaves, _ = self._draw_leaves(sub_seed(seed, "inputs"))
         self._check_same_form(leaves)
         for i, t in zip(self.slots, self.inputs):
-            x = leaves[i]
-            if x.dtype.is_floating_point and (scale != 1.0 or shift != 0.0):
-                y = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
-                span(y).copy_(span(x)).mul_(scale).add_(shift)
-                x = y
-            span(t).copy_(span(x))
+            span(t).copy_(span(leaves[i]))
+            if t.dtype.is_floating_point and (scale != 1.0 or shift != 0.0):
+                span(t).mul_(scale).add_(shift)
 
     def _redraw(self, seed):
         """New values for every parameter, none at its default (docs/design/rules.md, section 4), and for what else the

@@ -1,7 +1,9 @@
 /* check.c - see check.h.
  *
- * Order, cheapest first: load (form, random, data-dependent), eager facts and time, the graph and what is redundant in
- * it, torch.compile.  Most of what is rejected never reaches a compiler; neither does what resembles an accepted task.
+ * Order, cheapest first: load (form, random, data-dependent), eager time, the graph and what is redundant in it,
+ * similarity, the other eager filters, torch.compile.  Most of what is rejected never reaches a compiler.  What
+ * resembles an accepted task, a third of a large set's candidates and more with each task, costs the device a load and
+ * a time.
  */
 #include "synth/check.h"
 #include "base/json.h"
@@ -20,7 +22,7 @@
 #include <unistd.h>
 
 enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15, PATIENCE = 10 };
-static const double REQUEST_S = 60, TURN_S = 0.5, BUDGET_US = 1e5, MEMORY_SHARE = 0.8, PEAK_MARGIN = 1.1,
+static const double REQUEST_S = 60, TURN_S = 0.5, BUDGET_US = 5e4, MEMORY_SHARE = 0.8, PEAK_MARGIN = 1.1,
 					LARGE = 1 << 30;
 
 void ww_synth_result_release(struct ww_synth_result *r)
@@ -28,7 +30,6 @@ void ww_synth_result_release(struct ww_synth_result *r)
 	json_decref(r->row);
 	json_decref(r->graph);
 	json_decref(r->mark);
-	free(r->tokens);
 	*r = (struct ww_synth_result){ 0 };
 }
 
@@ -131,6 +132,7 @@ static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_synth_result
 		.device = c->o.device->ordinal,
 		.threads = c->o.threads,
 		.one_compiler = 1,
+		.warm_calls = is_cpu(c) ? 0 : 1, /* the task has run when it was loaded */
 		.forker = forker,
 		.max_load_s = c->o.recipe->max_load_s * longer,
 		.max_request_s = REQUEST_S * longer,
@@ -204,13 +206,15 @@ static enum ww_rc times_into(struct ww_synth_checker *c, enum ww_baseline which,
 	return WW_OK;
 }
 
+/* The device has others' work to do meanwhile, so a long call is made a few times only: it varies by 1%. */
 static enum ww_rc alone(struct ww_synth_checker *c, enum ww_baseline which, double *out, struct ww_err *err)
 {
+	enum { FIRST = 2 };
 	double us[MOST_TIMES];
-	WW_CHECK(times_into(c, which, 2, us, err));
+	WW_CHECK(times_into(c, which, FIRST, us, err));
 	double n = BUDGET_US / (us[0] < us[1] ? us[0] : us[1]);
 	int count = n < LEAST_TIMES ? LEAST_TIMES : n > MOST_TIMES ? MOST_TIMES : (int)n;
-	WW_CHECK(times_into(c, which, count, us, err));
+	WW_CHECK(times_into(c, which, count - FIRST, us + FIRST, err));
 	*out = ww_median(us, (size_t)count);
 	return WW_OK;
 }
@@ -313,7 +317,8 @@ static enum ww_rc load(struct ww_synth_checker *c, const struct ww_task *task, u
 static enum ww_rc examine(struct ww_synth_checker *c, uint64_t seed, enum ww_examine stage, struct ww_synth_result *out,
 	json_t **facts, struct ww_err *err)
 {
-	static const enum ww_synth_stage at[] = { [WW_EXAMINE_EAGER] = WW_SYNTH_AT_eager,
+	static const enum ww_synth_stage at[] = { [WW_EXAMINE_TEXT] = WW_SYNTH_AT_graph,
+		[WW_EXAMINE_EAGER] = WW_SYNTH_AT_eager,
 		[WW_EXAMINE_COMPILE] = WW_SYNTH_AT_compile,
 		[WW_EXAMINE_END] = WW_SYNTH_AT_end };
 	struct ww_synth_cost since = cost_now(c);
@@ -322,7 +327,7 @@ static enum ww_rc examine(struct ww_synth_checker *c, uint64_t seed, enum ww_exa
 		c->ref, seed & 0x7fffffffffffffff, stage, c->o.recipe->compiler, c->o.recipe->max_memory_bytes, facts, err);
 	work_end(c);
 	cost_add(c, out, at[stage], &since);
-	if (rc == WW_OK && stage != WW_EXAMINE_END)
+	if (rc == WW_OK && (stage == WW_EXAMINE_EAGER || stage == WW_EXAMINE_COMPILE))
 		ww_synth_reject(out, ww_json_str(*facts, "reason", ""), ww_json_str(*facts, "detail", ""));
 	return rc;
 }
@@ -397,20 +402,6 @@ static enum ww_rc compile(struct ww_synth_checker *c, struct ww_synth_result *ou
 	return rc;
 }
 
-/* Checks on the graph; torch.export works on the processor alone. */
-static enum ww_rc look_at_graph(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
-{
-	ww_auto_str why = WW_STR_INIT(300);
-	struct ww_synth_cost since = cost_now(c);
-	work_begin(c);
-	enum ww_rc rc = ww_ref_graph(c->ref, &out->graph, err);
-	work_end(c);
-	cost_add(c, out, WW_SYNTH_AT_graph, &since);
-	if (rc == WW_OK && ww_synth_redundant(out->graph, &why))
-		ww_synth_reject(out, "redundant", why.p);
-	return rc;
-}
-
 /* First of all runs, so that a task of the wrong size costs little. */
 static enum ww_rc eager_time(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
 {
@@ -429,6 +420,27 @@ static enum ww_rc eager_time(struct ww_synth_checker *c, struct ww_synth_result 
 	return c->place.bytes > LARGE || c->place.bytes < 0 ? ww_ref_free_baseline(c->ref, WW_BASE_EAGER, err) : WW_OK;
 }
 
+/* A task that resembles one that is accepted, or of a split that is full, needs no more.  torch.export works on the
+ * processor alone. */
+static enum ww_rc look_at_graph(
+	struct ww_synth_checker *c, uint64_t seed, struct ww_synth_result *out, struct ww_err *err)
+{
+	ww_auto_str why = WW_STR_INIT(300);
+	json_auto_t *text = NULL;
+	WW_CHECK(examine(c, seed, WW_EXAMINE_TEXT, out, &text, err));
+	struct ww_synth_cost since = cost_now(c);
+	work_begin(c);
+	enum ww_rc rc = ww_ref_graph(c->ref, &out->graph, err);
+	work_end(c);
+	cost_add(c, out, WW_SYNTH_AT_graph, &since);
+	WW_CHECK(rc);
+	if (ww_synth_redundant(out->graph, &why))
+		return ww_synth_reject(out, "redundant", why.p);
+	WW_CHECK(ww_synth_mark(ww_json_str(text, "tokens", ""), out->graph, &out->mark, err));
+	out->decided = c->o.is_decided && c->o.is_decided(c->o.ctx, out->mark);
+	return WW_OK;
+}
+
 /* The module has shown what it needs: gradients, and comparisons in double, take more than what follows. */
 static void show_room(struct ww_synth_checker *c, const json_t *facts, struct ww_synth_result *out)
 {
@@ -439,23 +451,16 @@ static void show_room(struct ww_synth_checker *c, const json_t *facts, struct ww
 	ww_room_known(&c->place, PEAK_MARGIN * out->peak_bytes);
 }
 
-static enum ww_rc eager_filters(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed,
-	const json_t *times, struct ww_synth_result *out, struct ww_err *err)
+static enum ww_rc eager_filters(
+	struct ww_synth_checker *c, uint64_t seed, struct ww_synth_result *out, struct ww_err *err)
 {
 	json_auto_t *facts = NULL;
-	WW_CHECK(load(c, task, seed, out, err));
-	if (!times)
-		WW_CHECK(eager_time(c, out, err));
-	if (*out->reason)
-		return WW_OK;
 	WW_CHECK(examine(c, seed, WW_EXAMINE_EAGER, out, &facts, err));
 	if (*out->reason)
 		return WW_OK;
 	show_room(c, facts, out);
 	inputs_bound(c->o.recipe, facts, out);
-	if (!(out->tokens = strdup(ww_json_str(facts, "tokens", ""))))
-		return ww_nomem(err);
-	return *out->reason ? WW_OK : look_at_graph(c, out, err);
+	return WW_OK;
 }
 
 static enum ww_rc compile_filters(
@@ -476,22 +481,20 @@ static enum ww_rc compile_filters(
 	return out->row ? WW_OK : ww_nomem(err);
 }
 
-/* A task that resembles one that is accepted, or of a split that is full, needs no compiler. */
-static enum ww_rc decide_early(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
-{
-	WW_CHECK(ww_synth_mark(out->tokens, out->graph, &out->mark, err));
-	out->decided = c->o.is_decided && c->o.is_decided(c->o.ctx, out->mark);
-	return WW_OK;
-}
+static int has_passed(const struct ww_synth_result *out) { return !*out->reason && !out->decided; }
 
 static enum ww_rc filters(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed, const json_t *times,
 	struct ww_synth_result *out, struct ww_err *err)
 {
 	json_auto_t *ended = NULL;
-	WW_CHECK(eager_filters(c, task, seed, times, out, err));
-	if (!*out->reason)
-		WW_CHECK(decide_early(c, out, err));
-	if (!*out->reason && !out->decided)
+	WW_CHECK(load(c, task, seed, out, err));
+	if (!times)
+		WW_CHECK(eager_time(c, out, err));
+	if (has_passed(out))
+		WW_CHECK(look_at_graph(c, seed, out, err));
+	if (has_passed(out))
+		WW_CHECK(eager_filters(c, seed, out, err));
+	if (has_passed(out))
 		WW_CHECK(compile_filters(c, seed, times, out, err));
 	return examine(c, seed, WW_EXAMINE_END, out, &ended, err);
 }

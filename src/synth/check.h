@@ -41,7 +41,7 @@ struct ww_synth_forker {
 #define WW_SYNTH_FORKER_INIT { PTHREAD_MUTEX_INITIALIZER, 0, WW_TMPDIR_INIT, NULL }
 void ww_synth_forker_close(struct ww_synth_forker *f);
 
-/* Whether the tasks accepted so far already reject a module with this mark (mark.h): then it is not compiled.  Called
+/* Whether the tasks accepted so far already reject a module with this mark (mark.h): then that is all.  Called
  * by several threads at a time. */
 typedef int ww_synth_is_decided(void *ctx, const json_t *mark);
 
@@ -83,9 +83,8 @@ struct ww_synth_result {
 	char detail[400]; /* of a rejection */
 	json_t *row;      /* columns of a task set: ops, shapes, times; NULL where it did not pass */
 	json_t *graph;
-	char *tokens;      /* of its text (task/outline.h) */
 	json_t *mark;      /* once the graph is there (mark.h) */
-	int decided;       /* is_decided() rejected it: the stages after the graph were left out; reason is "" */
+	int decided;       /* is_decided() rejected it: the stages behind the graph were left out; reason is "" */
 	double eager_us;   /* where it was measured */
 	double peak_bytes; /* of device memory, as the eager stage has shown; 0: unknown */
 	int no_room;       /* memory did not suffice when it ran */

@@ -40,6 +40,7 @@ struct ww_ref_opts {
 	int text_only;               /* skip hello: only for requests that work without it (set_parquet.c, outline.c) */
 	int waits;               /* ww_ref_begin() leaves the hello, at which the device is started, to ww_ref_ready() */
 	int one_compiler;        /* torch.compile compiles in the worker, without processes beside it */
+	int warm_calls;          /* of a baseline before it is captured or timed; 0: three */
 	int connections;         /* cuda: CUDA_DEVICE_MAX_CONNECTIONS of the worker; 0: the driver's own number */
 	uint64_t max_disk_bytes; /* below cache_dir; 0: 4 GiB; looked at twice a second */
 	int bandwidth;           /* measure the memory bandwidth at the start (0.4 s); else it is 0 in the device's facts */
@@ -209,13 +210,13 @@ enum ww_rc ww_ref_degenerate(struct ww_ref *r, uint64_t seed_a, uint64_t seed_b,
  * of the device's lease measures alone.  Holds for the rest of the worker's life. */
 enum ww_rc ww_ref_share(struct ww_ref *r, int gate_fd, int lock_fd, struct ww_err *err) WW_MUST_CHECK;
 
-/* The checks that `synth` makes on a loaded task (bridge/wwbridge/examine.py): WW_EXAMINE_EAGER needs no compiler,
- * WW_EXAMINE_COMPILE compares torch.compile with the outputs that the first one kept, WW_EXAMINE_END drops the task
- * with all of it. The answer, a new reference for the caller: {"reason": "" or a few words on what is wrong, "detail",
- * "shapes", "peak_bytes" on cuda, and where nothing is wrong "tokens"}.  compiler: "inductor", which can then be timed,
- * or another backend of torch.compile, which cannot; memory_bytes: of the device's memory, that the module's own runs
- * may take. */
-enum ww_examine { WW_EXAMINE_EAGER, WW_EXAMINE_COMPILE, WW_EXAMINE_END };
+/* The checks that `synth` makes on a loaded task (bridge/wwbridge/examine.py): WW_EXAMINE_TEXT runs nothing and has
+ * "tokens", WW_EXAMINE_EAGER needs no compiler, WW_EXAMINE_COMPILE, behind it, compares torch.compile with eager mode,
+ * WW_EXAMINE_END drops the task with all of it.  The answer, a new reference for the caller: {"reason": "" or a few
+ * words on what is wrong, "detail", and of the two that run it "shapes" and on cuda "peak_bytes"}.  compiler:
+ * "inductor", which can then be timed, or another backend of torch.compile, which cannot; memory_bytes: of the device's
+ * memory, that the module's own runs may take. */
+enum ww_examine { WW_EXAMINE_TEXT, WW_EXAMINE_EAGER, WW_EXAMINE_COMPILE, WW_EXAMINE_END };
 enum ww_rc ww_ref_examine(struct ww_ref *r, uint64_t seed, enum ww_examine stage, const char *compiler,
 	double memory_bytes, json_t **out, struct ww_err *err) WW_MUST_CHECK;
 

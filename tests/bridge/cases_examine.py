@@ -30,12 +30,19 @@ def outputs_are_compared_by_pieces():
                     if a.shape == b.shape:
                         assert abs(examine.apart(a, b) - apart) <= 1e-12 * (1 + apart), (shape, dtype)
                     said.add(near)
+                bad = b.clone()
+                bad.reshape(-1)[-1] = float("nan" if len(shape) % 2 else "-inf")
+                assert examine.finite(b) and not examine.finite(bad), (shape, dtype)
                 few = b.clone()
                 few.reshape(-1)[::2] *= 1e-7
                 assert examine.hidden(few) == whole(few, few, 1e-2)[2], (shape, dtype)
         assert said == {True, False}
         empty = torch.zeros(0, 4)
-        assert examine.near(empty, empty) and examine.apart(empty, empty) == 0
+        assert examine.near(empty, empty) and examine.apart(empty, empty) == 0 and examine.finite(empty)
+        for x in (0.0, 1.0, 0.1, 1e-50, 1e300, float("inf")):
+            f = examine.up_to_float(x)
+            below = torch.nextafter(torch.tensor(f), torch.tensor(-1.0)).item()
+            assert f >= x > below or x == 0 == f, x
         nan = torch.full((20,), float("nan"))
         assert not examine.near(nan, nan) and not examine.apart(nan, nan) <= 1
         assert examine.near(torch.arange(9), torch.arange(9)) and not examine.near(torch.arange(9), torch.arange(9) + 1)
