@@ -2989,6 +2989,104 @@ static void test_log_softmax(void **state)
 	json_decref(d);
 }
 
+/* A square has elements 2^24 times as large as others where an input's are 2^12 times: too many for halves.  A fourth
+ * power has too many for any image packed as fp16.  What bounds or normalises them, as the inputs at most, does not. */
+static void test_range_of_packed_images(void **state)
+{
+#define NODE(name, op, args) "{\"name\": \"" name "\", \"op\": \"aten." op "\", \"args\": " args "}, "
+#define REF(name) "{\"ref\": \"" name "\"}"
+#define TIMES(name, a, b) NODE(name, "mul.Tensor", "[" REF(a) ", " REF(b) "]")
+#define FOURTH TIMES("a", "x", "x") TIMES("b", "a", "a")
+#define NORM(training) NODE("c", "batch_norm.default", "[" REF("b") ", null, null, " REF("m") ", " REF("m") ", " training ", 0.1, 1e-5, true]")
+	static const struct {
+		const char *nodes; /* of x; "c" is the convolution's operand */
+		int packed, halves;
+	} rows[] = { { NODE("c", "relu.default", "[" REF("x") "]"), 1, 1 }, { TIMES("c", "x", "x"), 1, 0 },
+		{ TIMES("a", "x", "x") TIMES("c", "a", "x"), 0, 0 }, { FOURTH TIMES("c", "b", "b"), 0, 0 },
+		{ NODE("c", "pow.Tensor_Scalar", "[" REF("x") ", 3]"), 0, 0 },
+		{ FOURTH NODE("c", "sqrt.default", "[" REF("b") "]"), 1, 0 },
+		{ FOURTH NODE("d", "sigmoid.default", "[" REF("b") "]") TIMES("c", "x", "d"), 1, 1 },
+		{ FOURTH NORM("true"), 1, 1 }, { FOURTH NORM("false"), 0, 0 },
+		{ FOURTH NODE("c", "cat.default", "[[" REF("b") ", " REF("x") "], 1]"), 0, 0 },
+		{ FOURTH NODE("c", "div.Tensor", "[" REF("x") ", " REF("b") "]"), 1, 1 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		const int cat = strstr(rows[i].nodes, "cat.") != NULL;
+
+		for (int halves = 0; halves < 2; halves++) {
+			json_t *g = convolution_and_norm(8, 64 << cat, 112, 64, 3), *list = json_object_get(g, "nodes"),
+				   *d = device();
+			json_t *x = json_array_get(json_object_get(g, "inputs"), 0), *nodes, *node;
+			const char *recipe = halves ? "ww_recipe_conv_halves(" : "ww_recipe_conv_tc(";
+			struct knobs knobs[8] = { 0 };
+			struct pl_result r;
+			char text[2000];
+			size_t k;
+
+			snprintf(text, sizeof(text), "[%sfalse]", rows[i].nodes);
+			nodes = json_loads(text, 0, NULL);
+			json_array_remove(nodes, json_array_size(nodes) - 1);
+			json_object_set_new(x, "sizes", json_pack("[i,i,i,i]", 8, 64, 64, 64));
+			json_object_set_new(x, "strides", json_pack("[i,i,i,i]", 64 * 4096, 4096, 64, 1));
+			json_array_append_new(json_object_get(g, "params"),
+				json_pack("{s:s, s:s, s:[i], s:[i]}", "name", "m", "dtype", "float32", "sizes", 64, "strides", 1));
+			json_array_foreach(nodes, k, node) {
+				json_t *sizes = json_deep_copy(json_object_get(x, "sizes")),
+					   *strides = json_deep_copy(json_object_get(x, "strides"));
+
+				if (cat && k + 1 == json_array_size(nodes)) {
+					json_array_set_new(sizes, 1, json_integer(128));
+					json_array_set_new(strides, 0, json_integer(128 * 4096));
+				}
+				json_object_set_new(node, "kwargs", json_object());
+				json_object_set_new(node, "out",
+					json_pack("[{s:s, s:o, s:o}]", "dtype", "float32", "sizes", sizes, "strides", strides));
+				json_array_insert(list, k, node);
+			}
+			json_object_set_new(
+				json_array_get(json_object_get(json_array_get(list, k), "args"), 0), "ref", json_string("c"));
+			for (k = 0; k < WW_ARRAY_LEN(knobs); k++)
+				knobs[k] = (struct knobs){ .library = halves ? LIBRARY_HALVES : LIBRARY_NO };
+			ww_pl_build(g, d, "cuda", knobs, WW_ARRAY_LEN(knobs), NULL, &r);
+			if (!r.ok)
+				fail_msg("%s: %s", rows[i].nodes, r.why);
+			if ((strstr(r.plan_text, recipe) != NULL) != (halves ? rows[i].halves : rows[i].packed))
+				fail_msg("%s, %s: %s", rows[i].nodes, recipe, r.plan_text);
+			ww_pl_result_release(&r);
+			json_decref(nodes);
+			json_decref(g);
+			json_decref(d);
+		}
+	}
+}
+
+/* So is a head of attention: of values' squares ww::attention computes it, not of their fourth powers. */
+static void test_range_of_packed_heads(void **state)
+{
+	(void)state;
+	for (int squared = 0; squared <= 2; squared++) {
+		json_t *g = fixture("cuda_attention.json"), *list = json_object_get(g, "nodes"),
+			   *first = json_array_get(list, 0);
+		char name[8] = "v", next[8];
+		struct pl_result r;
+
+		for (int i = 0; i < squared; i++, memcpy(name, next, sizeof(name))) {
+			snprintf(next, sizeof(next), "n%d", i);
+			json_array_insert_new(list, (size_t)i,
+				json_pack("{s:s, s:s, s:[{s:s}, {s:s}], s:{}, s:O}", "name", next, "op", "aten.mul.Tensor", "args",
+					"ref", name, "ref", name, "kwargs", "out", json_object_get(first, "out")));
+		}
+		json_array_set_new(json_object_get(first, "args"), 2, json_pack("{s:s}", "ref", name));
+		build(g, "cuda", &r);
+		assert_true(r.ok);
+		assert_int_equal(strstr(r.plan_text, "ww_recipe_attention(p") != NULL, squared < 2);
+		assert_int_equal(strstr(r.plan_text, "ww_recipe_attention_mma(p") != NULL, squared == 2);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Without algebra no rule moves a factor or a term: docs/planner.md has the same rows. */
 static void test_algebra(void **state)
 {
@@ -3074,11 +3172,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_memory_orders), cmocka_unit_test(test_sums_with_bias),
 		cmocka_unit_test(test_long_rows_of_16_bits), cmocka_unit_test(test_forms_of_products),
 		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_folded),
-		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_left_to_pytorch),
-		cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place), cmocka_unit_test(test_small_groups),
-		cmocka_unit_test(test_images_of_one_pixel), cmocka_unit_test(test_pixels_and_bias),
-		cmocka_unit_test(test_folded_columns), cmocka_unit_test(test_sampled),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_range_of_packed_images), cmocka_unit_test(test_range_of_packed_heads),
+		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
+		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place),
+		cmocka_unit_test(test_small_groups), cmocka_unit_test(test_images_of_one_pixel),
+		cmocka_unit_test(test_pixels_and_bias), cmocka_unit_test(test_folded_columns), cmocka_unit_test(test_sampled),
 		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
 		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last),
 		cmocka_unit_test(test_results_to_last), cmocka_unit_test(test_turned_rows),

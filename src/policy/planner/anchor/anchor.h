@@ -18,6 +18,13 @@
 
 struct kern;
 
+/* Up to which power of the task's inputs (pl_power()) operands may grow that a template scales by the largest element
+ * of an image, or of a head, and packs as fp16: with elements of inputs 2^12 times as large as others, of a square the
+ * others keep 16 bits, of a cube 6.  HALVES: with an image's largest element at 2^8 in place of 2^15, as the library's
+ * sums of halves need it, the square's keep 8, an input's 19. */
+enum { POWER_OF_SCALED = 2, POWER_OF_HALVES = 1 };
+enum { WIDE_FOR_HALVES = 1, WIDE = 2 }; /* conv.wide */
+
 enum anchor_kind { S_GEMM, S_CONV, S_ATTN, S_SCAN, S_SORT, S_RNN, S_TURN, S_SCATTER, S_COUNT };
 /* What becomes of an element that is written to a place: added up there, and so on, or left as the last one. */
 enum pl_scatter { SCATTER_SUM, SCATTER_PROD, SCATTER_MAX, SCATTER_MIN, SCATTER_SET };
@@ -56,6 +63,7 @@ struct anchor {
 			int pytorch_last; /* PyTorch runs it channels-last, as its input is stored */
 			int exact;        /* PyTorch runs it without TF32, by few channels or pixels */
 			int last;         /* the library computes it, with operands and result channels-last */
+			int wide;         /* its operand's range: too wide for a packed image, or at least for halves */
 			int64_t stride[3], pad[3], dil[3], opad[3];
 		} conv;
 		struct { /* q, k, v: (batch, heads, length, width), or without heads; in[3]: expression of a score */

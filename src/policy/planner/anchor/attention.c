@@ -52,15 +52,16 @@ static long long span_of(const struct pl_band *b, const struct ix *keys)
 
 /* Can ww::attention compute it, whose heads are 64 or 128 wide and whose fp32 operands are split by extra launches?  On
  * the cpu: ww_cpu_attention(), which has heads in groups and maps scores. */
-static int fits_tiles(const struct pl *pl, const struct val *q, const struct val *k, const struct val *v, int masked,
-	int causal, int64_t group)
+static int fits_tiles(
+	const struct pl *pl, struct val *q, struct val *k, struct val *v, int masked, int causal, int64_t group)
 {
 	int64_t d = ix_num(q->size[q->rank - 1]);
+	int scaled = pl_power(q) <= POWER_OF_SCALED && pl_power(k) <= POWER_OF_SCALED && pl_power(v) <= POWER_OF_SCALED;
 
 	if (q->rank != 4 || q->dt != WW_F32 || d != ix_num(v->size[3]) ||
 		(causal && ix_num(q->size[2]) != ix_num(k->size[2])))
 		return 0;
-	return pl->target == WW_TARGET_CUDA ? is_wide(d) && !masked && group == 1 : d <= 256;
+	return pl->target == WW_TARGET_CUDA ? is_wide(d) && !masked && group == 1 && scaled : d <= 256;
 }
 
 static struct ww_attention_size size_of(const struct pl *pl, const struct val *q, const struct val *k,

@@ -80,6 +80,7 @@ struct val {
 	int passes;         /* RED: how many loops over elements, of other roots or reductions, need it */
 	struct gnode *node; /* whose rule made it; NULL: an input, a parameter */
 	int result;         /* an operator returns it or a view of it */
+	int power;          /* 1 + what pl_power() says; 0: not known yet */
 };
 
 enum bkind { B_INPUT, B_PARAM, B_OUTPUT, B_SCRATCH };
@@ -148,3 +149,5 @@ int pl_is_innermost(struct pl *pl, const struct val *v, int d);
 /* The same for the largest operand alone. */
 int pl_most_along(struct pl *pl, const struct val *v, int d);
 const char *pl_node_name(const struct val *v); /* for messages; "?" where no node made it */
+/* To which power of the task's inputs v grows (lower/power.c): 0 of parameters, and within bounds. */
+int pl_power(struct val *v);

@@ -233,6 +233,7 @@ void pl_lower(struct pl *pl)
 		if (n->by_pytorch) {
 			pl->lowering = n;
 			pl_by_pytorch(pl, n);
+			pl_set_power(pl, n);
 			rebind(pl, n);
 			continue;
 		}
@@ -244,6 +245,7 @@ void pl_lower(struct pl *pl)
 		n->row->fn(pl, n);
 		check_sizes(pl, n);
 		mark_results(n);
+		pl_set_power(pl, n);
 		rebind(pl, n);
 	}
 	pl->lowering = NULL;

@@ -21,6 +21,19 @@ enum {
 	PL_ARITHMETIC = 4,  /* an integer among its arguments may have been computed from a size */
 	PL_CONVOLUTION = 8, /* also transposed */
 };
+/* How the result grows where the operands are large (power.c). */
+enum pl_grows {
+	GROWS_AS_LARGEST,  /* as the operand that grows most */
+	GROWS_NOT,         /* within bounds, or as a logarithm */
+	GROWS_AS_INPUTS,   /* normalised: as the task's inputs at most, whatever its operands */
+	GROWS_IN_TRAINING, /* the same, unless argument 5 says that its statistics are given */
+	GROWS_AS_FIRST,
+	GROWS_AS_PRODUCT,
+	GROWS_AS_SUM_WITH_PRODUCT, /* of its operands behind the first one */
+	GROWS_AS_SQUARE,
+	GROWS_AS_ROOT,
+	GROWS_AS_POWER /* of argument 1 */
+};
 struct val *pl_write_slice(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);
 struct val *pl_write_select(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);
 struct val *pl_write_transpose(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);
@@ -33,10 +46,13 @@ struct pl_lower_row {
 	int variant; /* tells fn which operator it lowers; fn reads it as n->variant */
 	int flags;
 	pl_write_fn write; /* of a PL_VIEW: assigns through it; NULL: such an assignment is refused */
+	enum pl_grows grows;
 };
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* most rows end with fn */
 extern const struct pl_lower_row pl_lower_shape[], pl_lower_resample[], pl_lower_point[], pl_lower_reduce[],
 	pl_lower_nn[], pl_lower_rnn[], pl_lower_index[], pl_lower_order[], pl_lower_linalg[], pl_lower_create[];
+/* power.c: n has its results; what pl_power() says of them follows from its operands. */
+void pl_set_power(struct pl *pl, struct gnode *n);
 struct garg *pl_arg(struct gnode *n, int i, const char *name);
 struct val *pl_arg_val(struct pl *pl, struct gnode *n, int i, const char *name); /* NULL for None */
 struct val *pl_need_val(struct pl *pl, struct gnode *n, int i, const char *name);

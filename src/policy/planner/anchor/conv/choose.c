@@ -7,17 +7,17 @@
 
 static int fits_tensor_cores(const struct pl *pl, const struct anchor *sp)
 {
-	return !sp->conv.library_only && sp->out->dt == WW_F32 && sp->conv.groups == 1 && sp->conv.nd == 2 &&
-		ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) >= 32 && sp->conv.stride[0] <= 8 &&
-		sp->conv.stride[1] <= 8 && pl->dev.cc == 90;
+	return !sp->conv.library_only && sp->conv.wide < WIDE && sp->out->dt == WW_F32 && sp->conv.groups == 1 &&
+		sp->conv.nd == 2 && ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) >= 32 &&
+		sp->conv.stride[0] <= 8 && sp->conv.stride[1] <= 8 && pl->dev.cc == 90;
 }
 
 /* Of results that no 16 bytes divide the library's engines for halves store single elements. */
 static int fits_halves(const struct pl *pl, const struct anchor *sp)
 {
-	return !sp->conv.library_only && sp->out->dt == WW_F32 && sp->conv.groups == 1 && !sp->conv.transposed &&
-		!sp->conv.exact && ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) % 8 == 0 &&
-		ix_num(sp->out->size[0]) <= 65535 && pl->dev.cc >= 80;
+	return !sp->conv.library_only && !sp->conv.wide && sp->out->dt == WW_F32 && sp->conv.groups == 1 &&
+		!sp->conv.transposed && !sp->conv.exact && ix_num(sp->in[0].size[1]) >= 16 &&
+		ix_num(sp->out->size[1]) % 8 == 0 && ix_num(sp->out->size[0]) <= 65535 && pl->dev.cc >= 80;
 }
 
 double pl_conv_work(const struct anchor *sp, double *taps)

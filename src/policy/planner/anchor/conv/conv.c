@@ -42,6 +42,7 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	s->conv.nd = nd;
 	s->conv.transposed = transposed;
 	s->conv.groups = (int)groups;
+	s->conv.wide = pl_power(x) > POWER_OF_SCALED ? WIDE : pl_power(x) > POWER_OF_HALVES ? WIDE_FOR_HALVES : 0;
 	s->in[0].val = x;
 	s->in[1].val = w;
 	memcpy(s->in[0].size, x->size, sizeof(x->size));
