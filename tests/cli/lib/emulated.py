@@ -12,6 +12,7 @@ import functools
 import glob
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -62,25 +63,54 @@ def given():
     return h.hexdigest()
 
 
-KEPT = 400  # the newest programs
+KEPT = 400  # the newest programs and answers
 
 
-def compiled(out, key, command):
-    """The program that command() makes of what `key` holds, or the one that it made before, in the tests' store."""
-    store = os.environ.get("XDG_CACHE_HOME")
-    folder = os.path.join(store or os.path.dirname(out), "emulated")
+def kept(near, key, make):
+    """What make(path) has written for what `key` holds, now or in an earlier run: a file of the tests' store, or beside
+    the file `near` where there is none."""
+    folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.dirname(near), "emulated")
     made = os.path.join(folder, hashlib.sha256("\0".join([given(), *key]).encode()).hexdigest())
     if os.path.exists(made):
         os.utime(made)
     else:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as aside:
-            run([*command(), "-o", os.path.join(aside, "made")])
+            make(os.path.join(aside, "made"))
             os.replace(os.path.join(aside, "made"), made)
         for old in sorted(filter(os.path.isfile, glob.glob(folder + "/*")), key=os.path.getmtime)[:-KEPT]:
             with contextlib.suppress(FileNotFoundError):  # another run takes it too
                 os.unlink(old)
-    shutil.copy(made, out)
+    return made
+
+
+def compiled(out, key, command):
+    """The program that command() makes of what `key` holds."""
+    shutil.copy(kept(out, key, lambda made: run([*command(), "-o", made])), out)
+
+
+@functools.lru_cache
+def machine():
+    """What a program's arithmetic may depend on besides its text: the processor and the C library."""
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        about = [line for line in f if line.startswith(("model name", "flags"))][:2]
+    return "".join([*about, *platform.libc_ver()])
+
+
+def says(exe, key, want, again=False):
+    """The program that compiled() has made of `key` says this, else Wrong.  It reads nothing, so that it does is kept,
+    too; again: it is asked all the same."""
+    def ask(made):
+        said = run([exe])
+        if said != want:
+            raise Wrong(said)
+        with open(made, "w", encoding="utf-8"):
+            pass
+
+    if again:
+        ask(os.devnull)
+    else:
+        kept(exe, ["says", want, machine(), *key], ask)
 
 
 @functools.lru_cache
