@@ -220,10 +220,11 @@ class Shared:
 
     def publish(self, params):
         """Copy the current draw into the shared buffers; parameters only where they changed."""
-        copy_all(*self.pairs[0])
+        to, values = self.pairs[0]
         if params:
             self.task.restore()
-            copy_all(*self.pairs[1])
+            to, values = to + self.pairs[1][0], values + self.pairs[1][1]
+        copy_all(to, values)
 
     def poison(self):
         """Fill the outputs with what the judge's runners write before a call, which no two calls in a row find."""

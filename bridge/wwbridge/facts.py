@@ -11,10 +11,14 @@ from contextlib import contextmanager, nullcontext
 from . import Refuse, lean
 
 
+MEMORY_S = 0.25
+
+
 class Target:
     pool_bytes = 0  # for references that will be used again
     bandwidth = 0.0  # bytes a second; 0: not measured yet
     share = nullcontext()  # context for work on the device, if others measure there (share.py)
+    _memory = None  # when it was asked, and the answer
     one_compiler = False  # torch.compile compiles in this process, whatever the model's size
     warm_calls = 3  # of a baseline before it is captured or timed
 
@@ -26,6 +30,14 @@ class Target:
     def sync(self):
         if self.kind == "cuda":
             self.torch.cuda.synchronize()
+
+    def memory(self):
+        """(free, all) bytes of a GPU's memory, as they were up to MEMORY_S ago: the question waits for the driver's
+        lock, which others hold."""
+        now = time.monotonic()
+        if self._memory is None or now - self._memory[0] > MEMORY_S:
+            self._memory = now, self.torch.cuda.mem_get_info(self.device)
+        return self._memory[1]
 
 
 # Set before PyTorch is imported.

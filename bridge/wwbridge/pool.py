@@ -18,7 +18,7 @@ import collections
 
 import torch
 
-from .tensors import out_of_memory
+from .tensors import copies, out_of_memory
 
 DRAWS, RESERVED = 14, 1 << 29  # draws of a judgement; bytes, less than Task.trim() gives back
 
@@ -41,7 +41,7 @@ class Pool:
         the draw has written, None: do not keep it."""
         before = self.entries.pop(key, (None, None, 0))
         self.used -= before[2]
-        written = before[1] or (values and [v.clone() for v in values])
+        written = before[1] or (values and copies(values))
         tensors = (references.tensors() if references else []) + (written or [])
         size = sum(t.nbytes for t in {id(t): t for t in tensors}.values())
         while self.entries and self.used + size > self.limit:
@@ -64,7 +64,7 @@ class Pool:
     def roomy(self):
         if self.target.kind != "cuda":
             return True
-        free, total = torch.cuda.mem_get_info(self.target.device)
+        free, total = self.target.memory()
         idle = torch.cuda.memory_reserved(self.target.device) - torch.cuda.memory_allocated(self.target.device)
         return free + idle > total // 10
 

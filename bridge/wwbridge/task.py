@@ -309,7 +309,7 @@ class Task:
         self.state = {n: t for held in tensors_of(self.model) for n, t in held.items()}
         for name, t in {**self.params, **self.state}.items():
             self._usable(t, name)
-        self._initial = {n: t.detach().clone() for n, t in self.params.items()}
+        self._initial, self._moments_of = {n: t.detach().clone() for n, t in self.params.items()}, {}
         self.saved = {n: t.detach().clone() for n, t in self.state.items()}
         self.mutated = set(self.state)  # all, until a run has shown which are changed
         self.held = State(self, self._model)
@@ -507,8 +507,7 @@ class Task:
 
     def _new_values(self, seed, scale, shift, params):
         if params == "init":
-            for n, t in self.params.items():
-                t.copy_(self._initial[n])
+            self._forget_params()
             self.held.reset()
         elif params == "redraw":
             self._redraw(seed)
@@ -530,21 +529,22 @@ class Task:
     def _draw_inputs(self, seed, scale, shift):
         leaves, _ = self._draw_leaves(sub_seed(seed, "inputs"))
         self._check_same_form(leaves)
-        for i, t in zip(self.slots, self.inputs):
-            span(t).copy_(span(leaves[i]))
-            if t.dtype.is_floating_point and (scale != 1.0 or shift != 0.0):
-                span(t).mul_(scale).add_(shift)
+        inputs = [span(t) for t in self.inputs]
+        copy_all(inputs, [span(leaves[i]) for i in self.slots])
+        for t in inputs if scale != 1.0 or shift != 0.0 else ():
+            if t.dtype.is_floating_point:
+                t.mul_(scale).add_(shift)
 
     def _redraw(self, seed):
         """New values for every parameter, none at its default (docs/design/rules.md, section 4), and for what else the
         module holds (redraw.py)."""
-        for n, p in self.params.items():
-            p.copy_(self._initial[n])  # the values of the previous draw must not be visible
+        self._forget_params()
         seed_all(sub_seed(seed, "params"))
         for m in self.model.modules():
             own = {k: p for k, p in m._parameters.items() if p is not None}
-            old = {k: p.detach().clone() for k, p in own.items()}
-            if own and callable(getattr(m, "reset_parameters", None)):
+            resets, old = bool(own) and callable(getattr(m, "reset_parameters", None)), {}
+            if resets:
+                old = {k: p.detach().clone() for k, p in own.items()}
                 try:
                     m.reset_parameters()
                 except Exception:  # an initialiser that needs arguments, or that cannot run twice
@@ -557,9 +557,22 @@ class Task:
                     p.uniform_(-0.5, 0.5)
                 elif norm and k == "weight":
                     p.uniform_(0.5, 1.5)
-                elif same_bits(p, old[k]):
-                    redraw_like(p)
+                elif not resets or same_bits(p, old[k]):
+                    redraw_like(p, *self._moments(p))
         self.held.draw(seed)
+
+    def _forget_params(self):
+        """Give the parameters their initial values: those of the previous draw must not be visible."""
+        copy_all([p.detach() for p in self.params.values()], list(self._initial.values()))
+
+    def _moments(self, p):
+        """(mean, standard deviation) of a parameter's initial values; for each only once, since it waits for a GPU."""
+        name = next((n for n, own in self.params.items() if own is p), None)
+        if name is None:  # an initialiser has bound another one
+            return moments(p.detach())
+        if name not in self._moments_of:
+            self._moments_of[name] = moments(self._initial[name])
+        return self._moments_of[name]
 
     # ---- Called by worker.py
 
@@ -726,7 +739,7 @@ class Task:
             torch.cuda.empty_cache()
 
     def _short_of_memory(self):
-        free, total = torch.cuda.mem_get_info(self.device)
+        free, total = self.target.memory()
         return free < total // 5
 
     def close(self):
@@ -751,10 +764,14 @@ def differ(a, b):
     return bool((x - y).norm() > 1e-3 * max(x.norm().item(), 1e-30)) or bool((a.isnan() != b.isnan()).any())
 
 
-def redraw_like(p):
-    """Redraw a parameter without an initialiser: normal with its own standard deviation; a constant one is
-    perturbed."""
-    mean, std = p.double().mean().item(), (p.double().std().item() if p.numel() > 1 else 0.0)
+def moments(t):
+    t = t.double()
+    return t.mean().item(), t.std().item() if t.numel() > 1 else 0.0
+
+
+def redraw_like(p, mean, std):
+    """Redraw a parameter without an initialiser, which holds its initial values, of this mean and standard deviation:
+    normal with these; a constant one is perturbed."""
     if std > 0:
         p.normal_(mean, std)
     elif mean == 0:

@@ -25,9 +25,16 @@ def span(t):
 
 
 def copy_all(to, values):
-    """Copy values[i] to to[i] for all i, on a GPU in a few launches."""
-    if to:
-        torch._foreach_copy_(to, values)
+    """Copy values[i] to to[i] for all i, on a GPU in a launch or a few for each type."""
+    for dtype in dict.fromkeys(t.dtype for t in to):
+        torch._foreach_copy_(*zip(*((t, v) for t, v in zip(to, values) if t.dtype == dtype)))
+
+
+def copies(values):
+    """Clones of flat tensors, on a GPU in a few launches."""
+    out = [torch.empty_like(v) for v in values]
+    copy_all(out, values)
+    return out
 
 
 def span_bytes(sizes, strides, itemsize):

@@ -90,6 +90,7 @@ class Uneven:
 
     def __init__(self, task, limit):
         self.task, self.most, self.seed = task, 0, sub_seed(task.seed, "uneven")
+        self.generator = torch.Generator(task.device)
         self.inputs = [k for k, t in enumerate(task.inputs) if self._large(t, limit)]
         if self.inputs:
             self._look()
@@ -145,7 +146,7 @@ class Uneven:
         """margin: times the factor; 0: change nothing, by the same operations."""
         t = self.task.inputs[k]
         flat = span(t)
-        g = torch.Generator(flat.device).manual_seed(sub_seed(seed, f"uneven {k}"))
+        g = self.generator.manual_seed(sub_seed(seed, f"uneven {k}"))
         at = torch.randint(len(flat), (m,), generator=g, device=flat.device)
         values = flat[at]
         if self.most < 0:

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 import tempfile
+import time
 import traceback
 import warnings
 
@@ -665,6 +666,80 @@ def hello_takes_the_kernels_of_comparisons_by_a_descriptor():
             fused.use(None)
     said = worker.answer(worker.Worker(), {"request": "hello", "target": "cpu"}, [0, 0])[0]
     assert not said["ok"] and "one descriptor" in str(said), said
+
+
+@test
+def a_draw_waits_for_nothing_and_knows_its_seed_alone():
+    """Parameters without an initialiser, one constant, one strided, one used twice, and inputs of two types."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    init = ("self.a = nn.Parameter(torch.randn(8, 8) * 3 + 1)\nself.b = nn.Parameter(torch.zeros(8))\n"
+            "self.c = nn.Parameter(torch.randn(8, 16)[:, ::2])\nself.l = nn.Linear(8, 8)\nself.m = nn.Module()\n"
+            "self.m.a = self.a")
+    inputs = "[torch.randn(8, 8), torch.arange(8), torch.randn(4, 8).t()]"
+
+    class Waits(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.seen.append(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    def values(k, seed, **how):
+        k.draw(seed, how.get("scale", 1.0), how.get("shift", 0.0), "redraw")
+        return [t.detach().clone() for t in (*k.inputs, *k.params.values(), *k._shared.inputs, *k._shared.params)]
+
+    drawn = []
+    for order in ((5, 6, 7), (7, 5, 6)):  # in another process, after other draws
+        k = task("return x @ self.a + self.b + self.c[0] + self.l(x)", init, inputs)
+        k.share()
+        drawn.append({seed: values(k, seed) for seed in order})
+    for seed, mine in drawn[0].items():
+        assert all(torch.equal(a, b) for a, b in zip(mine, drawn[1][seed])), seed
+        a, b, c = mine[3:6]
+        assert 0.2 < (a - 1).std() / 3 < 5 and b.unique().numel() == 8 and b.abs().max() <= 0.5 and c.std() > 0.3
+        assert all(torch.equal(x, y) for x, y in zip(mine, mine[len(mine) // 2 :])), "published"
+    scaled = values(k, 5, scale=64.0, shift=3.0)
+    assert torch.equal(scaled[0], drawn[0][5][0] * 64 + 3) and torch.equal(scaled[1], torch.arange(8))
+    k = task("return x @ self.a + self.b", "\n".join(init.split("\n")[:2]), inputs)
+    k.share()
+    values(k, 1)
+    with Waits() as mode:
+        k.draw(2, 1.0, 0.0, "redraw")
+    assert not {"_local_scalar_dense", "equal", "item"} & set(mode.seen), mode.seen
+    assert mode.seen.count("_foreach_copy_") == 5, mode.seen  # parameters; inputs of two types, and both published
+
+
+@test
+def a_gpus_memory_is_asked_for_now_and_then():
+    from wwbridge import facts
+    from wwbridge.pool import Pool
+
+    class Cuda:
+        asked = free = 0
+
+        def mem_get_info(self, device):
+            self.asked += 1
+            return self.free, 1000
+
+        memory_reserved = memory_allocated = lambda self, device: 0
+
+    class Torch:
+        cuda = Cuda()
+
+    target = facts.Target("cpu", 0, torch)
+    target.kind, target.torch = "cuda", Torch
+    pool, before = Pool(target, 1 << 30), torch.cuda
+    torch.cuda = Torch.cuda
+    try:
+        assert not any(pool.roomy() for _ in range(50)) and Torch.cuda.asked < 50
+        Torch.cuda.free = 500
+        time.sleep(2 * facts.MEMORY_S)
+        assert pool.roomy()
+    finally:
+        torch.cuda = before
 
 
 @test
