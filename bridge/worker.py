@@ -214,8 +214,7 @@ class Worker:
         return examine(self.loaded(), int(q["seed"]), q["stage"], q["compiler"], q["memory_bytes"]), []
 
     def baseline(self, q, fds):
-        with self.target.share:
-            return self.loaded().clock().prepare(q["which"]), []
+        return self.loaded().clock().prepare(q["which"]), []
 
     def compile_ahead(self, q, fds):
         self.loaded().clock().compile_ahead(q["which"])

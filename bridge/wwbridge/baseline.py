@@ -77,7 +77,8 @@ class Runner:
 
     def _warm(self, call):
         for _ in range(self.task.target.warm_calls):
-            self.once(call)
+            with self.task.target.share:  # for each, so that others who measure wait for one call at most
+                self.once(call)
         self.task.target.sync()
 
     def once(self, call):
@@ -88,7 +89,8 @@ class Runner:
             return call(*self.task.args())
 
     def _capture(self):
-        made = captured(lambda: self.device_call(*self.task.args()), self.task.restore, self.which)
+        with self.task.target.share:
+            made = captured(lambda: self.device_call(*self.task.args()), self.task.restore, self.which)
         self.method = "graph" if made else "kernels"
         self.graph, self.graph_out, self.one_stream = made or (None, None, False)
         self.task.restore()

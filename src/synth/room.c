@@ -12,7 +12,7 @@ enum { ENOUGH = 32 };
 static const double FACTOR = 3, SHARE = 0.6, MARGIN = 1.1, LONG_S = 0.2;
 /* PATIENCE_S: how long others may pass one that waits.  SPARE: of the room, what those that compile may hold beside one
  * that has the device alone. */
-static const double PATIENCE_S = 10, SPARE = 0.25;
+static const double PATIENCE_S = 30, SPARE = 0.25;
 
 struct ww_room_waiter {
 	uint64_t since_ns;

@@ -2,7 +2,7 @@
 these in its process."""
 
 import torch
-from wwbridge import examine
+from wwbridge import compiler, examine
 
 
 def whole(a, b, by):
@@ -50,4 +50,21 @@ def outputs_are_compared_by_pieces():
         examine.PIECE = piece
 
 
-TESTS = [outputs_are_compared_by_pieces]
+def long_kernels_are_tuned_by_few_calls():
+    calls = []
+
+    def once(fn):
+        fn()
+        return took[len(calls) % len(took)]
+
+    bench = compiler.briefly(lambda *args: args[1:], once)
+    for took, n, ms in (([5.0, 9.0, 6.0], 4, 6.0), ([1.0], 12, 1.0), ([30.0], 4, 30.0)):
+        calls.clear()
+        assert bench(lambda: calls.append(1), rep=40, return_mode="median") == ms and len(calls) == n, (took, calls)
+    took = [0.9]
+    assert bench(lambda: None, rep=40, return_mode="median") == (25, 40, None, None, "median")
+    took = [5.0]
+    assert bench(lambda: None, return_mode="min") == (25, 100, None, None, "min")
+
+
+TESTS = [long_kernels_are_tuned_by_few_calls, outputs_are_compared_by_pieces]
