@@ -1,122 +1,347 @@
 #!/usr/bin/env python3
-"""How many candidates a second does a rule for room on the device give?  room.py JOURNAL [--workers 24] [--peaks 1]
+"""How many candidates a second does a schedule of `synth run` on GPUs give?  room.py JOURNAL [--jobs 48] [--devices 2]
 
-Replays what candidates of a run of `synth run` took (seconds of each stage, bytes of inputs and values, peak) through
-the rules of src/synth/room.h: room for the bytes times a factor that a share of the candidates before it stayed below,
-for inputs alone while it compiles, for its peak from then on; with the device alone at last.  A candidate fails where
-the peaks of those that run would exceed the device, as if all came at once.  --peaks: scale the peaks."""
+Runs the candidates of a journal, in the order of their numbers, through a model of the devices: room for a share of the
+candidates' peaks (src/synth/room.h), kernels of several processes that share a device by time, the lease by which a
+measurement has it alone (everybody waits at its gate from when it is asked for until it is given back), and the window
+behind the first undecided candidate.  A candidate's work on a device is counted in passes of its module
+(bench/results/synth.md).  FITTED are chosen so that BEFORE gives what two H200s did on 30 November 2026.  Prints
+BEFORE, and each change added to those above it: a second, by the minute, the share of the time in which the gate was
+closed, of candidates that were looked at again, and seconds a candidate waits for room or takes in stages."""
 import argparse
+import collections
 import heapq
+import itertools
 import json
-import math
 import random
 
 GIB = 2.0**30
-LIMIT, DEVICE, FIRST, ENOUGH, SEEN, MARGIN = 112.0, 122.0, 3.0, 32, 512, 1.1
-INPUTS, RESTART_S = 0.25, 2.0  # of the bytes, an average; a new worker
+LIMIT, DEVICE, TURN_S, MARGIN, SPARE = 112.0, 122.0, 0.5, 1.1, 0.25
+FITTED = {
+    "pass": 1.5,  # seconds of a pass over the time that was measured for it
+    "switch": 0.1,  # what a device loses where several processes use it
+    "load_s": 0.2, "prepare_s": 0.1, "eager_s": 0.35, "first_compiled_s": 0.8,  # of the host
+    "tuning": 8,  # passes that Triton's choice of configurations takes
+    "bytes_s": 3.2e12, "draw_s": 1e12,  # bytes a second: compared, drawn
+}
+BEFORE = {**FITTED, "window": 8, "patience": None, "graph_first": False, "budget_s": 0.1, "more_calls": 2, "warm": 5,
+          "compared": 680, "second_inputs": 1, "share_a_call": False}
+CHANGES = (
+    ("32 a thread behind the first undecided one", {"window": 32}),
+    ("small ones pass a large one for 30 s; alone beside compilers", {"patience": 30}),
+    ("the graph before the eager filters; 50 ms of calls", {"graph_first": True, "budget_s": 0.05, "more_calls": 0}),
+    ("one call to warm up", {"warm": 3}),
+    ("comparisons of 215 bytes an element", {"compared": 215}),
+    ("second inputs not kept", {"second_inputs": 0}),
+    ("the lease call by call while a baseline is prepared", {"share_a_call": True}),
+    ("long kernels tuned by few calls (a guess: 2.5 passes)", {"tuning": 2.5, "first_compiled_s": 0.45}),
+)
 
 
-def candidates(path, peaks):
-    for line in open(path, encoding="utf-8"):
-        row = json.loads(line)
-        if "bytes" not in row or not row["bytes"][0]:
-            continue
-        s = {k: v[0] for k, v in row["cost"].items()}
-        device, compiler = s.get("turn", 0) + s.get("measure", 0), s.get("compile", 0)
-        yield {"bytes": row["bytes"][0] / GIB, "peak": max(0.6 * row["bytes"][0], peaks * row["bytes"][1]) / GIB,
-               "first": s.get("load", 0) + s.get("eager", 0) + s.get("graph", 0) + 0.6 * device,
-               "compiler": compiler, "last": 0.4 * device + min(1.0, 0.25 * compiler)}
+class Simulation:
+    """Processes are generators that yield functions; each gets the generator and continues it when its time comes."""
+
+    def __init__(self):
+        self.t, self.events, self.n = 0.0, [], itertools.count()
+
+    def at(self, t, what):
+        heapq.heappush(self.events, (t, next(self.n), what))
+
+    def go(self, process):
+        step = next(process, None)
+        if step:
+            step(process)
+
+    def sleep(self, seconds):
+        return lambda process: self.at(self.t + seconds, lambda: self.go(process))
+
+    def run(self, until):
+        while self.events and self.t < until:
+            self.t, _, what = heapq.heappop(self.events)
+            what()
 
 
 class Device:
-    def __init__(self, share):
-        self.share, self.t, self.events, self.n = share, 0.0, [], 0
-        self.used = self.peaks = 0.0
-        self.waiting, self.factors, self.running, self.again = [], [], 0, 0
+    def __init__(self, sim, how, rng):
+        self.sim, self.how, self.rng = sim, how, rng
+        self.work, self.seen, self.version = {}, 0.0, 0  # seconds left of what computes now
+        self.sharing, self.closed, self.at_gate, self.to_measure, self.turn = 0, False, [], [], None
+        self.used = self.peaks = self.closed_s = 0.0
+        self.running, self.alone, self.waiting, self.factors = 0, False, [], []
 
-    def later(self, seconds, what, c):
-        self.n += 1
-        heapq.heappush(self.events, (self.t + seconds, self.n, what, c))
+    # ---- Computing, together with others, under a share of the lease
 
-    def factor(self):
-        seen = sorted(self.factors[-SEEN:])
-        return MARGIN * seen[int(self.share * (len(seen) - 1))] if len(seen) >= ENOUGH else FIRST
+    def compute(self, seconds, host_s=0.0):
+        return lambda process: self.at_gate.append((process, seconds, host_s)) if self.closed else self.enter(
+            process, seconds, host_s)
 
-    def fits(self, c):
-        if c["back"]:
-            return not self.running or self.used + c["room"] - c["rests"] <= LIMIT
-        if c["room"] == math.inf:
-            return self.used < 0.01
-        others = any(w["room"] == math.inf and not w["back"] for w in self.waiting)
-        return not others and (self.used < 0.01 or self.used + c["room"] <= LIMIT)
+    def enter(self, process, seconds, host_s):
+        self.sharing += 1
+        self.sim.at(self.sim.t + host_s, lambda: self.begin(process, seconds))
 
-    def enter(self, c):
-        self.running += 1
-        c["held"] = min(c["room"], LIMIT)
-        self.used += c["held"] - (c["rests"] if c["back"] else 0)
-        if c["back"]:
-            self.peaks += c["peak"]
-            self.later(c["last"], "done", c)
-        elif self.peaks + c["peak"] > DEVICE and c["room"] != math.inf:
-            self.later(0.7 * c["first"], "failed", c)
-        else:
-            self.peaks += c["peak"]
-            self.later(c["first"], "shown", c)
+    def begin(self, process, seconds):
+        self.advance()
+        self.work[process] = seconds
+        self.next_end()
 
-    def leave(self, c, what):
-        """What becomes of one whose stage has ended; true if its worker is free."""
-        self.running -= 1
-        self.used -= c["held"]
-        if what == "failed":
-            self.again += 1
-            c["room"] = 2 * c["room"] if 2 * c["room"] <= LIMIT else math.inf
-            self.later(RESTART_S, "ready", c)
+    def slower(self):
+        return len(self.work) * (1 + self.how["switch"] * (len(self.work) > 1))
+
+    def advance(self):
+        for process in self.work:
+            self.work[process] -= (self.sim.t - self.seen) / self.slower()
+        self.seen = self.sim.t
+
+    def next_end(self):
+        self.version += 1
+        if self.work:
+            version = self.version
+            self.sim.at(self.sim.t + max(0.0, min(self.work.values())) * self.slower(), lambda: self.ended(version))
+
+    def ended(self, version):
+        if version != self.version:
+            return
+        self.advance()
+        done = [p for p, left in self.work.items() if left <= 1e-9]
+        for p in done:
+            del self.work[p]
+        self.sharing -= len(done)
+        self.next_end()
+        for p in done:
+            self.sim.go(p)
+        self.next_turn()
+
+    # ---- Measuring
+
+    def measure(self, seconds):
+        def step(process):
+            self.to_measure.append((process, seconds))
+            self.close()
+            self.next_turn()
+        return step
+
+    def close(self):
+        if not self.closed:
+            self.closed, self.closed_at = True, self.sim.t
+
+    def next_turn(self, goes_on=False):
+        if not self.closed or self.sharing or not self.to_measure or (self.turn is not None and not goes_on):
+            return
+        self.turn = self.sim.t if self.turn is None else self.turn
+        process, seconds = self.to_measure.pop(0)
+        self.sim.at(self.sim.t + seconds, lambda: self.measured(process))
+
+    def measured(self, process):
+        self.sim.go(process)
+        if self.to_measure and self.sim.t - self.turn <= TURN_S:
+            return self.next_turn(True)
+        self.turn, self.closed = None, False
+        self.closed_s += self.sim.t - self.closed_at
+        waited, self.at_gate = self.at_gate, []
+        for w in waited:
+            self.enter(*w)
+        if self.to_measure:
+            self.close()
+            self.next_turn()
+        return None
+
+    # ---- Room
+
+    def expected(self, bytes_):
+        seen = sorted(self.factors[-512:])
+        return min(LIMIT, bytes_ * (MARGIN * seen[int(0.6 * (len(seen) - 1))] if len(seen) >= 32 else 3))
+
+    def has_room(self, c, back):
+        patience = self.how["patience"]
+        if self.alone:
             return False
-        self.peaks -= c["peak"]
-        if what == "done" or not c["compiler"]:
-            return True
-        self.factors.append(c["peak"] / c["bytes"])
-        c["room"] = min(c["held"], MARGIN * c["peak"])
-        c["rests"] = min(c["room"], INPUTS * c["bytes"])
-        self.used += c["rests"]
-        self.later(c["compiler"], "back", c)
-        return False
+        if c["room"] < 0:
+            return not self.running and self.used <= (SPARE * LIMIT if patience else 1e-6)
+        if back:
+            return not self.running or self.used + c["room"] - c["idle"] <= LIMIT
+        new = [(since, w) for since, _, w, b in self.waiting if not b]
+        if any(w["room"] < 0 for _, w in new):
+            return False
+        if patience and new[0][1] is not c and self.sim.t - new[0][0] > patience:
+            return False
+        return self.used < 1e-6 or self.used + c["room"] <= LIMIT
+
+    def take(self, c, back=False):
+        def step(process):
+            self.waiting.append((self.sim.t, process, c, back))
+            self.let_in()
+        return step
+
+    def let_in(self):
+        for entry in self.rng.sample(self.waiting, len(self.waiting)):
+            _, process, c, back = entry
+            if self.has_room(c, back):
+                self.waiting.remove(entry)
+                self.alone = c["room"] < 0
+                self.used += max(0.0, c["room"]) - (c["idle"] if back else 0)
+                self.running += 1
+                self.peaks += c["peak"] - (c["idle"] if back else 0)
+                self.sim.at(self.sim.t, lambda p=process: self.sim.go(p))
+
+    def known(self, c):
+        peak = MARGIN * c["peak"]
+        if c["room"] < 0 or peak < c["room"]:
+            self.used += peak - max(0.0, c["room"])
+            self.alone, c["room"], c["idle"] = False, peak, min(c["idle"], peak)
+            self.let_in()
+
+    def leave(self, c, keeps=0.0):
+        self.running -= 1
+        self.alone = False
+        self.used += keeps - max(0.0, c["room"])
+        self.peaks -= c["peak"] - keeps
+        self.let_in()
 
 
-def run(rows, share, workers):
-    d, ended, left = Device(share), 0, list(rows)
-    while ended < len(rows):
-        while workers and left:
-            d.later(0.4, "ready", {**left.pop(), "back": False, "room": None})
-            workers -= 1
-        d.t, _, what, c = heapq.heappop(d.events)
-        if what in ("ready", "back"):
-            c["back"] = what == "back"
-            c["room"] = c["room"] or min(LIMIT, d.factor() * c["bytes"])
-            d.waiting.append(c)
-        elif d.leave(c, what):
-            workers, ended = workers + 1, ended + 1
-        for w in list(d.waiting):
-            if d.fits(w):
-                d.waiting.remove(w)
-                d.enter(w)
-    return ended / d.t, d.again / ended
+def calls(how, seconds):
+    n = int(max(3, min(15, how["budget_s"] / seconds))) + how["more_calls"]
+    return n * (seconds + 0.001) + 0.01
+
+
+def prepared(d, one, host_s, passes):
+    """A baseline: warmed up, captured, replayed."""
+    parts = 4 if d.how["share_a_call"] else 1
+    for _ in range(parts):
+        yield d.compute(one * passes / parts, host_s / parts)
+
+
+def look(sim, d, c, cost):
+    """A candidate's way through the filters (src/synth/check.c)."""
+    how, start = d.how, {}
+    one, fast = (x * how["pass"] for x in (c["eager_s"], c["compile_s"]))
+    draw, compare = c["inputs"] * GIB / how["draw_s"], c["outputs"] * GIB / 4 * how["compared"] / how["bytes_s"]
+
+    def mark(stage, since):
+        cost[stage] += sim.t - since
+        return sim.t
+
+    c["room"] = d.expected(c["bytes"])
+    while True:
+        c["idle"], start = min(c["inputs"], c["room"]) if c["room"] > 0 else c["inputs"], sim.t
+        yield d.take(c)
+        start = mark("room", start)
+        fails = c["room"] > 0 and d.peaks > DEVICE
+        for _ in range(4):
+            yield sim.sleep(how["load_s"] / 8)
+            yield d.compute(one, how["load_s"] / 8)
+        yield d.compute(3 * draw)
+        start = mark("load", start)
+        yield from prepared(d, one, how["prepare_s"], how["warm"])
+        start = mark("measure", start)
+        yield d.measure(calls(how, c["eager_s"]))
+        start = mark("turn", start)
+        if c["kind"] == "time" or c["kind"] == "decided" and how["graph_first"]:
+            return d.leave(c)
+        for _ in range(2):
+            yield sim.sleep(how["eager_s"] / 8)
+            yield d.compute(one + draw)
+        yield d.compute(compare)
+        if not fails:
+            break
+        d.leave(c)
+        cost["again"] += 1
+        c["room"] = 2 * c["room"] if 0 < 2 * c["room"] <= LIMIT else -1
+        yield sim.sleep(2.5)
+    if c["kind"] != "eager":
+        yield d.compute(3.2 * one, how["eager_s"] / 4)
+        for draws in (0, 1.3, 1.3, 1.3):
+            yield sim.sleep(how["eager_s"] / 8)
+            yield d.compute((one if draws else one / 2) + draws * draw)
+        d.factors.append(c["peak"] / c["bytes"])
+    d.known(c)
+    start = mark("eager", start)
+    if c["kind"] == "row":
+        d.leave(c, c["idle"])
+        yield sim.sleep(c["compiler_s"])
+        yield d.take(c, True)
+        yield from prepared(d, 1.0, how["first_compiled_s"], fast * how["warm"] + one * how["tuning"])
+        yield d.compute(fast + one + 0.15 * compare)
+        start = mark("compile", start)
+        yield d.measure(calls(how, c["compile_s"]))
+        mark("turn", start)
+    return d.leave(c)
+
+
+def candidates(path, rng):
+    """What is known of the journal's candidates, and as many as that drawn of them behind."""
+    with open(path, encoding="utf-8") as f:
+        rows = [r for r in map(json.loads, f) if "i" in r and r.get("reason") != "ends its process"]
+    known = [r for r in rows if r.get("bytes", [0])[0] and "row" in r]
+    out = []
+    for r in sorted(rows, key=lambda r: r["i"]):
+        like = r if r in known else rng.choice(known)
+        times = r.get("times") or like["times"]
+        eager = times.get("eager_us", like["times"]["eager_us"]) / 1e6
+        bytes_ = like["bytes"][0] / GIB
+        inputs = rng.uniform(0.15, 0.45) * bytes_
+        out.append({"eager_s": eager, "compile_s": times.get("compile_us", 0) / 1e6 or 0.6 * eager, "bytes": bytes_,
+                    "kept": like["bytes"][1] / GIB, "inputs": inputs, "outputs": max(0.1, 0.35 * bytes_),
+                    "compiler_s": max(0.3, r["cost"].get("compile", [0, 0])[1] - 0.3),
+                    "kind": "row" if "row" in r else "decided" if "decided" in r
+                    else "time" if r["reason"].startswith("too ") else "eager"})
+    return out + [dict(rng.choice(out)) for _ in range(max(2000, len(out)))]
+
+
+def run(path, how, jobs, n_devices, seconds, seed):
+    rng = random.Random(seed)
+    sim, todo, done, cost = Simulation(), candidates(path, rng), [], collections.Counter()
+    for c in todo:
+        c["peak"] = max(0.6 * c["bytes"], c["kept"] - (1 - how["second_inputs"]) * c["inputs"])
+    devices = [Device(sim, how, rng) for _ in range(n_devices)]
+    state = {"taken": 0, "next": 0, "done": set()}
+
+    def worker(d):
+        yield sim.sleep(20 + 2 * rng.random())  # the start of all workers
+        while state["taken"] < len(todo):
+            if state["taken"] >= state["next"] + how["window"] * jobs + 8:
+                yield sim.sleep(0.2)
+                continue
+            i = state["taken"]
+            state["taken"] += 1
+            yield sim.sleep(0.15)
+            yield from look(sim, d, todo[i], cost)
+            state["done"].add(i)
+            done.append(sim.t)
+            while state["next"] in state["done"]:
+                state["next"] += 1
+
+    def poll(d):
+        while True:
+            yield sim.sleep(1)
+            d.let_in()
+
+    for k in range(jobs):
+        sim.go(worker(devices[k % n_devices]))
+    for d in devices:
+        sim.go(poll(d))
+    sim.run(seconds)
+    return done, cost, sum(d.closed_s for d in devices) / n_devices / seconds
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("journal")
-    p.add_argument("--workers", type=int, default=24)
-    p.add_argument("--peaks", type=float, default=1)
+    p.add_argument("--jobs", type=int, default=48)
+    p.add_argument("--devices", type=int, default=2)
+    p.add_argument("--seconds", type=float, default=490)
+    p.add_argument("--runs", type=int, default=3)
     args = p.parse_args()
-    rows = list(candidates(args.journal, args.peaks))
-    random.seed(1)
-    rows = [random.choice(rows) for _ in range(1500)]
-    print(f"{len(rows)} drawn of the journal's, {args.workers} workers")
-    print("| factor above a share of | a second | run again |\n|---|---|---|")
-    for share in (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4):
-        rate, again = run(rows, share, args.workers)
-        print(f"| {share:.0%} | {rate:.2f} | {again:.1%} |")
+    stages = ("room", "load", "eager", "turn", "compile")
+    print("| | a second | by the minute | gate closed | again | " + " | ".join(stages) + " |\n" + "|---" * 10 + "|")
+    how = dict(BEFORE)
+    for name, change in (("before", {}), *CHANGES):
+        how.update(change)
+        runs = [run(args.journal, how, args.jobs, args.devices, args.seconds, k) for k in range(args.runs)]
+        n = sum(len(done) for done, _, _ in runs)
+        minutes = [sum(60 * m < t <= 60 * m + 60 for t in runs[0][0]) for m in range(int(args.seconds / 60))]
+        print(f"| {name} | {n / args.runs / (args.seconds - 20):.2f} | {' '.join(map(str, minutes))} | "
+              f"{sum(r[2] for r in runs) / args.runs:.0%} | {sum(r[1]['again'] for r in runs) / n:.1%} | "
+              + " | ".join(f"{sum(r[1][s] for r in runs) / n:.2f}" for s in stages) + " |", flush=True)
 
 
 if __name__ == "__main__":
