@@ -19,7 +19,7 @@ from .buffers import Driver
 THREADS, ROWS_AT_ONCE, WARP = 256, 4, 32  # as in compare.cu
 ROWS, COLUMNS, ELEMENTS = range(3)
 TILES = 4096  # most tiles, about: their sums are read again
-SCRATCH, LAYOUTS = 1 << 26, 8  # bytes of sums of an output; layouts whose buffers are kept
+SCRATCH, LAYOUTS = 1 << 25, 4  # bytes of sums of an output; layouts whose buffers are kept
 PER_PROCESSOR = 2  # thread blocks
 NAMES = {torch.float32: "compare_float32", torch.float64: "compare_float64", torch.float16: "compare_float16",
          torch.bfloat16: "compare_bfloat16"}
@@ -124,9 +124,9 @@ class Fused:
 
     def near(self, found, exact, limit2, where, sums=None):
         """(sum of squares of found - exact, the largest difference, whether a part is beyond its limit), as numbers;
-        None where this does not take them.  sums: gets the sums of squares of all parts."""
-        if (found.dtype not in NAMES or exact.dtype != torch.float64 or exact.device != self.device
-                or not 0 < exact.numel() < 1 << 31):
+        None where this does not take them.  exact: None for zeros; sums: gets the sums of squares of all parts."""
+        if (found.dtype not in NAMES or found.device != self.device or not 0 < found.numel() < 1 << 31
+                or exact is not None and exact.dtype != torch.float64):
             return None
         ready = self.prepared.get(where)
         if ready is None:
@@ -136,7 +136,7 @@ class Fused:
         self.prepared.move_to_end(where)
         if not ready.fits:
             return None
-        held = found.reshape(-1), exact.reshape(-1), None if limit2 is None else limit2.contiguous(), sums
+        held = *(t if t is None else t.reshape(-1).contiguous() for t in (found, exact, limit2)), sums
         p = ready.plan
         p.found, p.exact, p.limit2, p.sums = (None if t is None else t.data_ptr() for t in held)
         self.kernels.run(found.dtype, ready.blocks, p)
@@ -153,13 +153,26 @@ def use(image):
     _image, _open = image, None
 
 
-def near(found, exact, limit2, where):
-    """Fused.near() on the device of `exact`; None where there are no kernels."""
+def forget():
+    """Give the buffers of all layouts back."""
+    if _open:
+        _open.prepared.clear()
+
+
+def near(found, exact, limit2, where, sums=None):
+    """Fused.near() on the device of `found`; None where there are no kernels."""
     global _image, _open
-    if _image and exact.is_cuda:
+    if _image and found.is_cuda:
         image, _image = _image, None
         try:
-            _open = Fused(Kernels(image, exact.device), exact.device)
+            _open = Fused(Kernels(image, found.device), found.device)
         except Refuse as e:  # of another architecture, or too new for the driver
             print(f"comparisons take PyTorch's operators: {e}", flush=True)
-    return _open.near(found, exact, limit2, where) if _open else None
+    return _open.near(found, exact, limit2, where, sums) if _open else None
+
+
+def finite_sums(found, exact, where):
+    """(sums of squares of all parts, of the whole, the largest difference); None where one is not finite, too."""
+    sums = torch.empty(where.parts, dtype=torch.float64, device=found.device) if _image or _open else None
+    whole = near(found, exact, None, where, sums)
+    return (sums, *whole[:2]) if whole and math.isfinite(whole[0] + whole[1]) else None

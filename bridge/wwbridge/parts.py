@@ -27,6 +27,7 @@ import torch
 LEAST, BLOCK, FEWER = 64, 256, 8
 EVEN = (24, 12, 8, 6, 4, 3, 2, 1)
 MOST = 1 << 24  # most rows, or columns, with sums of their own: they take memory
+KEPT = 1 << 16  # parts of a layout whose counts are kept: making them takes dozens of launches
 CHUNK = 1 << 23  # elements at a time on a GPU
 HOST_CHUNK = 1 << 14  # on the cpu: fp64 stays in the cache, and below 1 << 15 no operator wakes threads to share it
 
@@ -97,6 +98,9 @@ class Layout:
         kinds = list(self._kinds(dims)) if self.numel >= 2 * FEWER else []
         kinds += [Kind(k.name, k.source, k.outer, k.size, k.inner, self.numel, True) for k in kinds if k.per > 1]
         self.kinds = [k for k in kinds if k.groups > 1 and k.each < self.numel and (k.apart or len(dims) > 1)]
+        self.parts = sum(k.groups for k in self.kinds)
+        self.parts += sum(max(1, math.prod(view) // self.block) for _, view in self.pieces)
+        self._counts = {}
         self.by_row = any(k.source == "rows" for k in self.kinds)
         self.by_column = any(k.source in ("columns", "pairs") for k in self.kinds)
 
@@ -131,7 +135,15 @@ class Layout:
             yield Kind("index {} of the first and the last dimension", "pairs", 1, self.lead * self.cols, 1, self.numel)
 
     def counts(self, device):
-        """(elements of each part, the kind of each part)"""
+        """(elements of each part, the kind of each part), not to be written to"""
+        if device in self._counts:
+            return self._counts[device]
+        out = self._counted(device)
+        if self.parts <= KEPT:
+            self._counts[device] = out
+        return out
+
+    def _counted(self, device):
         def column(n, each, rest):
             t = torch.full((n,), float(each), dtype=torch.float64, device=device)
             t[-1] += rest

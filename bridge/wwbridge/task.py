@@ -28,7 +28,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from . import NoCollection, Refuse, one_line, source
+from . import NoCollection, Refuse, fused, one_line, source
 from .baseline import Clock
 from .buffers import Shared, row, wanted
 from .cached_graph import table_of
@@ -726,6 +726,7 @@ class Task:
         if everything:
             self._clock = None
             self._pool.clear()
+            fused.forget()
         self.trim(everything)
 
     def trim(self, everything=False):

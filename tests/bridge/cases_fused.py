@@ -43,8 +43,7 @@ class Emulated:
 
 def both(one, x, y, where, limit2):
     """(sums, whole, largest, beyond) of one launch and of operators"""
-    n = sum(k.groups for k in where.kinds) + sum(max(1, math.prod(v) // where.block) for _, v in where.pieces)
-    sums = torch.full((n,), -1.0, dtype=torch.float64)
+    sums = torch.full((where.parts,), -1.0, dtype=torch.float64)
     mine = one.near(x, y, limit2, where, sums)
     theirs = where.sums(reference.difference(x, y))[0]
     return (sums, *mine), (theirs, *reference.near_by_operators(x, y, limit2, where))
@@ -62,14 +61,12 @@ def one_launch_has_the_sums_of_every_shape():
             for dtype in dtypes:
                 y = torch.randn(shape, dtype=torch.float64)
                 x = (y + 1e-3 * torch.randn_like(y)).to(dtype)
-                for limit2 in (None, torch.full((), math.inf, dtype=torch.float64)):
-                    sums = where.sums(reference.difference(x, y))[0]
-                    limit2 = None if limit2 is None else limit2.expand(len(sums))
-                    mine, theirs = both(one, x, y, where, limit2)
+                for limit2, exact in ((None, None), (torch.full((where.parts,), math.inf, dtype=torch.float64), y)):
+                    mine, theirs = both(one, x, exact, where, limit2)
                     assert alike(mine[0], theirs[0]) and alike(mine[1], theirs[1]), (shape, step, dtype)
                     assert mine[2:] == theirs[2:], (shape, step, dtype)
-                    again = both(one, x, y, where, limit2)[0]
-                    assert again[1:] == mine[1:] and torch.equal(again[0], mine[0]), "the same bits"
+                again = both(one, x, y, where, limit2)[0]
+                assert again[1:] == mine[1:] and torch.equal(again[0], mine[0]), "the same bits"
         assert max(one.kernels.ran) == blocks
         assert not bool(one.prepared[where].kept[2].any()), "the state is left as found"
 
@@ -107,6 +104,7 @@ def what_one_launch_does_not_take_is_left_to_operators():
     one = fused.Fused(Emulated(3), CPU)
     x, where = torch.randn(64, 96), Layout((64, 96), 1 << 23)
     assert one.near(x, x, None, where) is None and one.near(x.int(), x.double(), None, where) is None
+    assert one.near(x.bool(), None, None, where) is None and one.near(x[:0], None, None, where) is None
     small, fused.SCRATCH = fused.SCRATCH, 64
     try:
         assert one.near(x, x.double(), None, where) is None
@@ -123,6 +121,10 @@ def what_one_launch_does_not_take_is_left_to_operators():
         y = torch.randn(where.shape, dtype=torch.float64)
         assert one.near(y.float(), y, None, where)[1] > 0
     assert len(one.prepared) == fused.LAYOUTS
+    fused._open = one
+    fused.forget()
+    fused.use(None)
+    assert not one.prepared
 
 
 def kernels_that_cannot_be_loaded_leave_it_to_operators():  # nor on the cpu at all

@@ -646,7 +646,8 @@ def one_launch_and_operators_decide_alike():
         fused.use(None)
     assert len(kernels.ran) >= len(launches)
     for a, b in zip(operators, launches):
-        for k, x in a.items():
+        assert a["pass"] == b["pass"] and bool(a["part"]) == bool(b["part"]), (a, b)
+        for k, x in a.items() if a["part"] == b["part"] else ():  # others may be equally far beyond their limits
             same = math.isclose(x, b[k], rel_tol=1e-9) if isinstance(x, float) else x == b[k]
             assert same, (k, a, b)
 

@@ -80,6 +80,8 @@ def check(one, shape, dtype):
         z.view(-1)[-1] = value
         a, b = one.near(z, y, limit2, where), reference.near_by_operators(z, y, limit2, where)
         good &= alike(a[0], b[0]) and alike(a[1], b[1]) and a[2] == b[2]
+    ones, theirs = torch.empty_like(theirs), where.sums(reference.difference(y, None))[0]
+    good &= one.near(y, None, None, where, ones)[2] is False and alike(ones, theirs)
     both = ms(lambda: one.near(x, y, limit2, where)), ms(lambda: reference.near_by_operators(x, y, limit2, where))
     say(good, f"{shape} {dtype}: {len(theirs)} parts; {both[0]:.3f} ms, by operators {both[1]:.3f}")
 
