@@ -39,6 +39,12 @@ class Target:
             self._memory = now, self.torch.cuda.mem_get_info(self.device)
         return self._memory[1]
 
+    def idle(self):
+        """Bytes of a GPU's memory that PyTorch's allocator holds and does not use.  Not by its memory_reserved() and
+        memory_allocated(), each of which names and sorts some 200 numbers."""
+        held = self.torch.cuda.memory_stats_as_nested_dict(self.device)
+        return held["reserved_bytes"]["all"]["current"] - held["allocated_bytes"]["all"]["current"] if held else 0
+
 
 # Set before PyTorch is imported.
 ENVIRONMENT = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # more for a network: compiler.py

@@ -65,8 +65,7 @@ class Pool:
         if self.target.kind != "cuda":
             return True
         free, total = self.target.memory()
-        idle = torch.cuda.memory_reserved(self.target.device) - torch.cuda.memory_allocated(self.target.device)
-        return free + idle > total // 10
+        return free + self.target.idle() > total // 10
 
     def clear(self):
         """Drop all entries; returns 1 if there were any."""

@@ -734,7 +734,7 @@ class Task:
         workers share this device, and references need many times more memory for a moment than permanently."""
         if self.target.kind != "cuda":
             return
-        idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        idle = self.target.idle()
         once = 2 * sum(t.nbytes for t in self.inputs)  # a draw's tensors and their copies
         if everything or idle > max(once, 1 << 30) or (idle > 1 << 28 and self._short_of_memory()):
             torch.cuda.empty_cache()

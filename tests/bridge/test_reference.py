@@ -720,27 +720,30 @@ def a_gpus_memory_is_asked_for_now_and_then():
 
     class Cuda:
         asked = free = 0
+        held = {"reserved_bytes": 0, "allocated_bytes": 0}
 
         def mem_get_info(self, device):
             self.asked += 1
             return self.free, 1000
 
-        memory_reserved = memory_allocated = lambda self, device: 0
+        def memory_stats_as_nested_dict(self, device):
+            return {name: {"all": {"current": n}} for name, n in self.held.items()}
 
     class Torch:
         cuda = Cuda()
 
     target = facts.Target("cpu", 0, torch)
     target.kind, target.torch = "cuda", Torch
-    pool, before = Pool(target, 1 << 30), torch.cuda
-    torch.cuda = Torch.cuda
-    try:
-        assert not any(pool.roomy() for _ in range(50)) and Torch.cuda.asked < 50
-        Torch.cuda.free = 500
-        time.sleep(2 * facts.MEMORY_S)
-        assert pool.roomy()
-    finally:
-        torch.cuda = before
+    pool = Pool(target, 1 << 30)
+    assert not any(pool.roomy() for _ in range(50)) and Torch.cuda.asked < 50
+    Torch.cuda.free = 500
+    time.sleep(2 * facts.MEMORY_S)
+    assert pool.roomy()
+    Torch.cuda.free = 50
+    time.sleep(2 * facts.MEMORY_S)
+    assert not pool.roomy()
+    Torch.cuda.held = {"reserved_bytes": 90, "allocated_bytes": 20}  # idle memory counts as free, at once
+    assert target.idle() == 70 and pool.roomy()
 
 
 @test
