@@ -2,9 +2,9 @@
 
 Layout.sums() and what all_near() does with them take 15 launches and more.  Where judges share a device it may go over
 to another process behind each, which takes longer than the comparison.  The kernels come compiled, from the judge
-(hello's descriptor); they are loaded when the first comparison is rehearsed.  The caller computes with PyTorch what
-these do not take: other types, 2^31 elements and more, outputs whose sums would take more than SCRATCH bytes, and
-everything where there are no kernels.
+(hello's descriptor); they are loaded for the first reference, before anything of a task is timed.  The caller computes
+with PyTorch what these do not take: other types, 2^31 elements and more, outputs whose sums would take more than
+SCRATCH bytes, and everything where there are no kernels.
 """
 
 import collections
@@ -55,18 +55,22 @@ class Kernels:
         return n.value
 
     def run(self, dtype, blocks, plan):
-        """Launch on PyTorch's current stream and wait for the end."""
-        stream = torch.cuda.current_stream(self.device).cuda_stream
+        """Launch on PyTorch's current stream."""
         args = (ctypes.c_void_p * 1)(ctypes.addressof(plan))
-        self.cu("cuLaunchCooperativeKernel", self.functions[dtype], blocks, 1, 1, THREADS, 1, 1, 0, stream, args)
-        self.cu("cuStreamSynchronize", stream)
+        f, stream = self.functions[dtype], self._stream()
+        self.cu("cuLaunchCooperativeKernel", f, blocks, 1, 1, THREADS, 1, 1, 0, stream, args)
+
+    def wait(self):
+        self.cu("cuStreamSynchronize", self._stream())
+
+    def _stream(self):
+        return torch.cuda.current_stream(self.device).cuda_stream
 
 
 class Prepared:
     """What all comparisons of one layout have in common: the plan and its buffers."""
 
-    def __init__(self, where, answer, most_blocks):
-        device = answer[1]
+    def __init__(self, where, device, most_blocks):
         self.plan, self.kept = Plan(), []
         p, tiled = self.plan, where.rows > 1 and where.kinds
         p.lead, p.mid, p.cols = where.lead, where.mid, where.cols
@@ -92,7 +96,6 @@ class Prepared:
                         ("each", torch.empty(2 * self.blocks, dtype=torch.float64))):
             self.kept.append(t.to(device))
             setattr(p, name, self.kept[-1].data_ptr())
-        p.answer = answer[0].data_ptr()
 
     def _kinds(self, where):
         """(struct kind of each kind, one behind the other; parts; items of work)"""
@@ -120,28 +123,37 @@ class Fused:
 
     def __init__(self, kernels, device):
         self.kernels, self.device, self.prepared = kernels, device, collections.OrderedDict()
-        self.answer = torch.zeros(3, dtype=torch.float64, pin_memory=device.type == "cuda")
+        self.answers = torch.zeros(2, 3, dtype=torch.float64, pin_memory=device.type == "cuda")
 
     def near(self, found, exact, limit2, where, sums=None):
         """(sum of squares of found - exact, the largest difference, whether a part is beyond its limit), as numbers;
         None where this does not take them.  exact: None for zeros; sums: gets the sums of squares of all parts."""
+        return self.answer(0) if self.start(found, exact, limit2, where, sums) else None
+
+    def answer(self, which):
+        self.kernels.wait()
+        err2, top, beyond = self.answers[which].tolist()
+        return err2, top, bool(beyond)
+
+    def start(self, found, exact, limit2, where, sums=None, which=0):
+        """As near(), but answer(which) has the numbers; whether this takes them."""
         if (found.dtype not in NAMES or found.device != self.device or not 0 < found.numel() < 1 << 31
                 or exact is not None and exact.dtype != torch.float64):
-            return None
+            return False
         ready = self.prepared.get(where)
         if ready is None:
-            ready = self.prepared[where] = Prepared(where, (self.answer, self.device), self.kernels.blocks)
+            ready = self.prepared[where] = Prepared(where, self.device, self.kernels.blocks)
             if len(self.prepared) > LAYOUTS:
                 self.prepared.popitem(last=False)
         self.prepared.move_to_end(where)
         if not ready.fits:
-            return None
+            return False
         held = *(t if t is None else t.reshape(-1).contiguous() for t in (found, exact, limit2)), sums
         p = ready.plan
         p.found, p.exact, p.limit2, p.sums = (None if t is None else t.data_ptr() for t in held)
+        p.answer = self.answers[which].data_ptr()
         self.kernels.run(found.dtype, ready.blocks, p)
-        err2, top, beyond = self.answer.tolist()
-        return err2, top, bool(beyond)
+        return True
 
 
 _image = _open = None
@@ -159,8 +171,8 @@ def forget():
         _open.prepared.clear()
 
 
-def near(found, exact, limit2, where, sums=None):
-    """Fused.near() on the device of `found`; None where there are no kernels."""
+def _on(found):
+    """The Fused of a tensor's device; None where there are no kernels."""
     global _image, _open
     if _image and found.is_cuda:
         image, _image = _image, None
@@ -168,11 +180,22 @@ def near(found, exact, limit2, where, sums=None):
             _open = Fused(Kernels(image, found.device), found.device)
         except Refuse as e:  # of another architecture, or too new for the driver
             print(f"comparisons take PyTorch's operators: {e}", flush=True)
-    return _open.near(found, exact, limit2, where, sums) if _open else None
+    return _open
 
 
-def finite_sums(found, exact, where):
-    """(sums of squares of all parts, of the whole, the largest difference); None where one is not finite, too."""
-    sums = torch.empty(where.parts, dtype=torch.float64, device=found.device) if _image or _open else None
-    whole = near(found, exact, None, where, sums)
-    return (sums, *whole[:2]) if whole and math.isfinite(whole[0] + whole[1]) else None
+def near(found, exact, limit2, where):
+    """Fused.near(); None also where there are no kernels."""
+    one = _on(found)
+    return one and one.near(found, exact, limit2, where)
+
+
+def finite_sums(where, *pairs):
+    """For each (found, exact), two at most: (sums of squares of all parts, of the whole, the largest difference); None
+    where there are no kernels, these do not take one, or something is not finite.  Waits once."""
+    one, out = _on(pairs[0][0]), []
+    for which, (found, exact) in enumerate(pairs):
+        out.append(torch.empty(where.parts, dtype=torch.float64, device=found.device) if one else None)
+        if not one or not one.start(found, exact, None, where, out[-1], which):
+            return None
+    out = [(sums, *one.answer(which)[:2]) for which, sums in enumerate(out)]
+    return out if math.isfinite(sum(err2 + top for _, err2, top in out)) else None

@@ -584,9 +584,9 @@ def difference(found, exact):
 
 def squares(found, exact):
     """Sums of squares of the difference over the parts; values that are not finite count as 0."""
-    done = fused.finite_sums(found, exact, layout(found)) if found.numel() else None
+    done = fused.finite_sums(layout(found), (found, exact))
     if done:
-        return done[0]
+        return done[0][0]
     take = difference(found, exact)
     return layout(found).sums(lambda a, b: take(a, b).nan_to_num(0.0, 0.0, 0.0))[0]
 
@@ -596,10 +596,9 @@ def measure(found, exact):
     exact)"""
     if exact.numel():
         where = layout(exact)
-        sums = fused.finite_sums(found, exact, where)
-        size = sums and fused.finite_sums(exact, None, where)
-        if size:
-            (own2, err2, top), (exact2, ref2, _) = sums, size
+        both = fused.finite_sums(where, (found, exact), (exact, None))
+        if both:
+            (own2, err2, top), (exact2, ref2, _) = both
         else:
             (own2, top), (exact2, _) = where.sums(difference(found, exact)), where.sums(difference(exact, None))
             err2, ref2, top = torch.stack((where.total(own2), where.total(exact2), top)).tolist()

@@ -40,6 +40,9 @@ class Emulated:
         self.ran.append(blocks)
         self.library.compare_emulated(list(fused.NAMES).index(dtype), blocks, ctypes.byref(plan))
 
+    def wait(self):
+        pass
+
 
 def both(one, x, y, where, limit2):
     """(sums, whole, largest, beyond) of one launch and of operators"""
@@ -127,6 +130,25 @@ def what_one_launch_does_not_take_is_left_to_operators():
     assert not one.prepared
 
 
+def references_are_measured_in_two_launches():
+    kernels = Emulated(2)
+    y = torch.randn(64, 96, dtype=torch.float64)
+    for x in (y.float(), (y + 1e-3).half()):
+        usual = reference.measure(x, y)
+        fused._open = fused.Fused(kernels, CPU)
+        try:
+            before = len(kernels.ran)
+            found, alone = reference.measure(x, y), reference.squares(x, y)
+            assert len(kernels.ran) == before + 3
+            x[3, 3] = math.nan  # then by operators
+            odd = reference.measure(x, y)
+        finally:
+            fused.use(None)
+        assert all(math.isclose(found[0][k], v, rel_tol=1e-9) for k, v in usual[0].items()) and found[1] and not odd[1]
+        assert all(alike(a, b) for a, b in zip(found[2:], usual[2:])) and alike(alone, usual[2])
+        assert all(alike(a, b) for a, b in zip(odd[2:], reference.measure(x, y)[2:]))
+
+
 def kernels_that_cannot_be_loaded_leave_it_to_operators():  # nor on the cpu at all
     fused.use(b"no kernels")
     try:
@@ -137,5 +159,5 @@ def kernels_that_cannot_be_loaded_leave_it_to_operators():  # nor on the cpu at 
 
 
 TESTS = [kernels_that_cannot_be_loaded_leave_it_to_operators, one_launch_finds_each_part_beyond_its_limit]
-COSTLY = [one_launch_has_the_sums_of_every_shape, one_launch_shows_what_is_not_finite,
-          what_one_launch_does_not_take_is_left_to_operators]
+COSTLY = [references_are_measured_in_two_launches, one_launch_has_the_sums_of_every_shape,
+          one_launch_shows_what_is_not_finite, what_one_launch_does_not_take_is_left_to_operators]
