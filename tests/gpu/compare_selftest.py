@@ -88,6 +88,7 @@ def check(one, shape, dtype):
 
 def main():
     device = torch.device("cuda", 0)
+    torch.zeros(1, device=device)  # modules are loaded into its context
     one = fused.Fused(fused.Kernels(image(), device), device)
     print(f"{torch.cuda.get_device_name(0)}, PyTorch {torch.__version__}, {one.kernels.blocks} thread blocks at once")
     for shape in SHAPES:
