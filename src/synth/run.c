@@ -37,6 +37,7 @@ struct run {
 	json_t **done; /* by number; NULL: not there yet */
 	size_t cap;
 	int64_t taken, next, have[WW_SYNTH_SPLITS], tried, before, undecided, max_tried;
+	int64_t again; /* a candidate below `taken` that is to be looked at again; -1: none */
 	int finished, stop;
 	struct ww_err failed;
 	json_t *timings;                               /* by number as text */
@@ -121,26 +122,26 @@ static const char *by_others(struct run *r, const struct ww_fingerprint *f, char
 }
 
 /* Other tasks are compared before the compiler's result is looked at: whether the compiler ran depends on the threads'
- * timing, and the decision must not. */
-static enum ww_rc decide(struct run *r, int64_t i, const json_t *line, struct ww_err *err)
+ * timing, and the decision must not.  *void_line: the candidate was left half-way for a task that is not there any
+ * more, as where candidates were taken out of the journal; it has to be looked at again. */
+static enum ww_rc decide(struct run *r, int64_t i, const json_t *line, int *void_line, struct ww_err *err)
 {
 	WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
 	char detail[120];
 	const json_t *times = json_object_get(line, "times"), *mark = json_object_get(line, "mark");
 	const char *reason = ww_json_str(line, "reason", NULL), *others = NULL;
-	r->tried++;
-	if (times)
-		json_array_append_new(r->measured, json_pack("{s:I, s:O}", "index", (json_int_t)i, "times", times));
 	if (mark) {
 		WW_CHECK(ww_synth_mark_read(mark, &f, err));
 		others = by_others(r, &f, detail);
 	}
+	*void_line = !others && json_object_get(line, "decided");
+	if (*void_line)
+		return WW_OK;
+	r->tried++;
+	if (times)
+		json_array_append_new(r->measured, json_pack("{s:I, s:O}", "index", (json_int_t)i, "times", times));
 	if (others || reason)
 		reject(r, i, line, others ? others : reason, others ? detail : ww_json_str(line, "detail", ""));
-	else if (json_object_get(line, "decided"))
-		return ww_err_set(err, WW_ERR_IO,
-			"%s says that candidate %lld resembles another task, and none is there: was apart.json changed?",
-			r->journal.path, (long long)i);
 	else
 		return accept(r, i, line, &f, split_of(r, &f), err);
 	return WW_OK;
@@ -162,10 +163,16 @@ static int is_decided(void *ctx, const json_t *mark)
 static enum ww_rc advance(struct run *r, struct ww_err *err)
 {
 	while (!r->finished && (size_t)r->next < r->cap && r->done[r->next]) {
-		WW_CHECK(decide(r, r->next, r->done[r->next], err));
+		int void_line;
+		WW_CHECK(decide(r, r->next, r->done[r->next], &void_line, err));
 		json_decref(r->done[r->next]);
-		r->done[r->next++] = NULL;
+		r->done[r->next] = NULL;
 		r->undecided--;
+		if (void_line) {
+			r->again = r->next < r->taken ? r->next : -1;
+			return WW_OK;
+		}
+		r->next++;
 		r->finished = full(r) || r->tried >= r->max_tried;
 	}
 	return WW_OK;
@@ -178,10 +185,11 @@ static enum ww_rc put(struct run *r, int64_t i, json_t *line, struct ww_err *err
 		return ww_nomem(err);
 	if (r->cap > old)
 		memset(r->done + old, 0, (r->cap - old) * sizeof(*r->done));
-	if (i < r->next || r->done[i])
+	if (i < r->next)
 		return WW_OK;
+	r->undecided += !r->done[i];
+	json_decref(r->done[i]); /* one that was looked at again */
 	r->done[i] = json_incref(line);
-	r->undecided++;
 	return WW_OK;
 }
 
@@ -275,6 +283,11 @@ static int64_t take(struct run *r)
 			r->taken++;
 		if (r->finished || r->stop || time_is_up(r) || (r->o->interrupted && *r->o->interrupted))
 			return -1;
+		if (r->again >= 0) {
+			int64_t i = r->again;
+			r->again = -1;
+			return i;
+		}
 		if (r->taken < r->next + AHEAD * r->o->jobs + 8)
 			return r->taken++;
 		ww_cond_wait(&r->moved, &r->lock, 0.2);
@@ -520,6 +533,7 @@ enum ww_rc ww_synth_run(const struct ww_synth_run_opts *o, json_t **summary, str
 		.journal = WW_JOURNAL_INIT,
 		.forker = WW_SYNTH_FORKER_INIT,
 		.start_ns = ww_now_ns(),
+		.again = -1,
 		.tasks = json_array(),
 		.rejected = json_array(),
 		.measured = json_array(),

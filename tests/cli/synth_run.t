@@ -134,6 +134,17 @@ ok("of 1 candidates accepted, 1 more looked at" in gap.stderr, "the status count
    gap.stderr)
 begun = whole_begun
 
+# Candidates may be taken out of a journal.  One that was left for a task of theirs is looked at again.
+row = {k: v for k, v in done[1].items() if k not in ("row", "times")}
+small = {**head, "count": {**head["count"], "train": COUNT}}
+begun, whole_begun = "".join(json.dumps(r) + "\n" for r in [small, done[0], {**row, "decided": True}]), begun
+begin("left")
+begun = whole_begun
+for _ in range(2):
+    left = run("left", *timings("given.jsonl", {i: 100.0 + i for i in range(100)}))
+    ok(left.returncode == 0 and all(read("left", n) == read("first", n) for n in FILES),
+       "one that was left for a task that is gone is looked at again", left.stdout + left.stderr)
+
 
 def small_disk():
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
