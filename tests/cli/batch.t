@@ -203,7 +203,8 @@ ok(done.returncode == 0, "with exit code 0 where all are correct", done.stderr)
 # On a narrow terminal the status line is cut, and gone where the last line stands.
 shown = h.write("shown.jsonl", "".join(json.dumps({**compiles, "id": i, "solution": inline(kernel(GOOD) + f"// {i}\n")})
                                        + "\n" for i in range(3)))
-code, seen, out = on_terminal([BINARY, "judge", "--batch", shown, "--parallel", "1", "--baselines", "eager"], "stderr", 50)
+code, seen, out = on_terminal([BINARY, "judge", "--batch", shown, "--parallel", "1", "--baselines", "eager"], "stderr",
+                              50)
 drawn = re.findall(r"([^\r\n\033]*)\033\[K(?!\r?\n)", seen)
 ok(code == 1 and out.count("\n") == 3 and any("done:" in d for d in drawn) and max(map(len, drawn)) < 50
    and not drawn[-1],

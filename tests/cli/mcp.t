@@ -35,9 +35,9 @@ def ok(good, what, note=""):
 class Server:
     def __init__(self, *args):
         self.dir = tempfile.TemporaryDirectory(prefix="warpwright-test-")
-        self.p = subprocess.Popen([WW, "mcp", "--target", "cpu", "--threads", "1", *args], stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, cwd=self.dir.name)
+        argv = [WW, "mcp", "--target", "cpu", "--threads", "1", "--baselines", "eager", *args]  # nothing is timed
+        self.p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  cwd=self.dir.name)
         self.lines, self.n, self.notes = queue.Queue(), 0, []
         threading.Thread(target=lambda: [self.lines.put(json.loads(line)) for line in self.p.stdout],
                          daemon=True).start()
