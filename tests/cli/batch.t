@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 14 CPU-seconds
+# budget: 12 CPU-seconds
 # timeout: 600
 """`warpwright judge --batch`: jobs in every form, bad lines, the results file after kill -9 and after Ctrl-C, no
 orphans.

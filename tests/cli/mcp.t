@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 8 CPU-seconds
+# budget: 5 CPU-seconds
 """`warpwright mcp` as a client sees it, without an SDK: the stream of lines, the tools on a real judge (one reference
 worker for all of it), a task followed to its end, a cancelled one, and a clean end of the process."""
 import json
