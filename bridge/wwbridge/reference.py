@@ -168,7 +168,7 @@ class References:
 
     def tensors(self):
         return [*self.exact, *self.default, *(t for p in self.limits if p for t in p.tensors()),
-                *(t.near2 for t in self.near.values()),
+                *(t for near in self.near.values() for t in near.tensors()),
                 *(t for run in self.otherwise for r in run or () if r for t in r.tensors())]
 
     def answer(self):

@@ -10,7 +10,10 @@ rounds is up to one unit in the last place off, of fp32 84 units, which is rule 
 parameters.  A part is a near tie if in one of these runs
 
     its error is beyond its limit, too, and more than twice what is usual, in that run, in parts of its kind and size
-    (whose errors grow alike, by 3.3 times PyTorch's, where there are no near ties), and
+    (whose errors grow alike, by 3.3 times PyTorch's, where there are no near ties), or the part has two sides: in a
+    quarter of all runs its error is less than a quarter of the largest one, and it is near that more than twice as
+    often as half-way (where rounding decides in most parts, as in a chain of such choices, what is usual is the error
+    of a near tie), and
     its error is as large as the solution's, within a factor of the root of two, and
     the solution's values lie on the way from the reference to those of one or two of these runs, or begin to: what an
     activation hides moves later on that way, so elements that have not moved are left out.
@@ -28,6 +31,7 @@ largest of 17 counts in one of 18 draws; and a wrong row would pass wherever PyT
 the inputs alone (a tie of rounded gates is wider than any move of inputs that leaves other parts as they are).
 """
 
+import functools
 import math
 import time
 
@@ -44,6 +48,8 @@ SECONDS = 60  # of a processor, after which no further run is begun for a compar
 WAIT_S = 150  # the same by the clock: the judge waits 300 s for a comparison
 AHEAD = 16  # runs before the more costly neighbours behind the first few
 USUAL2 = 4  # square of how much larger than usual an error is in a near tie
+QUIET2 = 16  # the same of its own error on the other side, in a part with two sides
+SIDE2, BETWEEN2 = 4 / 9, 1 / 9  # shares of the largest error, squared: near it, and half-way to it
 SIZE2 = 2  # square of how much larger than in these runs an error may be
 STILL2 = 1e-4  # of the mean square of a part's errors: an element that is no further off has not moved
 MOVED2 = 0.5  # share of a run's error, squared, in the elements that have moved in the solution, too
@@ -188,15 +194,36 @@ class Ties:
 
     def __init__(self, limits, limit2):
         self.limits, self.limit2 = limits, limit2
-        self.near2, self.most, self.runs = torch.zeros_like(limit2), 0, []
+        self.runs, self.unusual = [], []  # of each run that did not fail the parts whose errors are unusual in it
+        self.near2, self.most = torch.zeros_like(limit2), 0
 
     def learn(self, run):
         """run: one with other roundings, or None where it failed."""
         self.runs.append(run)
-        if run is not None:
-            tie = (run.error2 > self.limit2) & (run.error2 > USUAL2 * self.limits.usual2(run.error2))
-            self.near2 = torch.maximum(self.near2, torch.where(tie, run.error2, 0.0))
+        if run is None:
+            return
+        self.unusual.append((run.error2 > self.limit2) & (run.error2 > USUAL2 * self.limits.usual2(run.error2)))
+        done = [r.error2 for r in self.runs if r is not None]
+        two = self.two_sided(done) if len(done) >= FIRST else torch.zeros_like(self.unusual[0])
+        self.near2, self.most = torch.zeros_like(self.limit2), 0
+        for error2, unusual in zip(done, self.unusual):
+            tie = unusual | two & (error2 > self.limit2)
+            self.near2 = torch.maximum(self.near2, torch.where(tie, error2, 0.0))
             self.most = max(self.most, int(tie.sum()))
+
+    def two_sided(self, runs):
+        """The parts that were on the one side or the other in these runs, and seldom between."""
+        most2 = functools.reduce(torch.maximum, runs)
+        at = (most2 > self.limit2).nonzero().flatten()
+        error2, most2 = torch.stack([e[at] for e in runs]), most2[at]
+        quiet2 = error2.kthvalue(len(runs) // 4, 0).values
+        there = (error2 >= SIDE2 * most2).sum(0)
+        between = ((error2 < SIDE2 * most2) & (error2 > BETWEEN2 * most2)).sum(0)
+        sides = (most2 > QUIET2 * quiet2) & (there >= 2) & (there > 2 * between)
+        return torch.zeros_like(self.unusual[0]).index_fill_(0, at[sides], True)
+
+    def tensors(self):
+        return [self.near2, *self.unusual]
 
     def none(self):
         return len(self.runs) >= FIRST and not self.most

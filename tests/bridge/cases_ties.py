@@ -429,6 +429,28 @@ def a_small_flip_beside_many_large_ones_is_remembered():
         assert near.explain(found, exact, some) == right, right
 
 
+def a_row_of_two_sides_is_a_near_tie_where_most_rows_flip():
+    """Where four rows in five go another way in each run (a chain of choices), what is usual there is the error of a
+    near tie.  A row that goes its own way in three of twelve runs, and else stays, is one all the same; a row whose
+    errors are alike in all runs is none, nor is one whose errors are spread evenly."""
+    g = torch.Generator().manual_seed(3)
+    exact, other, size = *torch.randn(2, 256, 128, generator=g, dtype=torch.float64), 0.7
+    own2, exact2 = squares(exact.bfloat16(), exact), squares(torch.zeros_like(exact), exact)
+    limits = reference.Limits(torch.bfloat16, exact, 2.0**-9, own2, exact2)
+    near = ties.Ties(limits, exact2 * size**2)
+    tie, alike, normal = 200, 150, 100
+    for k in range(12):
+        flips = (torch.rand(256, 1, generator=g) < 0.8).double()
+        off = other * flips + 0.05 * exact.roll(1, 0)
+        off[tie] = exact[tie] * (1.1 if k in (2, 5, 11) else 0.05)
+        off[alike] = other[alike] * (0.8 + 0.02 * k)
+        off[normal] = other[normal] * abs(-1.1 + 0.2 * k)
+        near.learn(ties.Run(exact + off, exact, squares(exact + off, exact)))
+        for row, two in ((tie, k == 11), (alike, False), (normal, False)):
+            at = next(p for p in range(len(own2)) if limits.layout.find(p, "cpu")[0] == f"index {row} of dimension 0")
+            assert bool(near.near2[at] > 0) == two or k not in (6, 11), (row, k)
+
+
 def few_numbers_may_have_one_cause():
     """Of an output of few numbers another expert changes all: sizes seen behind a chain of experts in bfloat16, 24
     numbers, of which PyTorch's twin exceeded the limit for 24 errors that are independent.  For those it stays."""
@@ -452,6 +474,7 @@ def few_numbers_may_have_one_cause():
 
 
 TESTS = [behind_an_activation_a_row_may_move_a_little, few_numbers_may_have_one_cause,
+         a_row_of_two_sides_is_a_near_tie_where_most_rows_flip,
          a_small_flip_beside_many_large_ones_is_remembered,
          near_ties_are_taken_out_of_outputs_in_any_order, other_roundings_stay_within_units_and_leave_whole_numbers,
          every_operator_that_rounds_exists,
