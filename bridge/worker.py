@@ -175,16 +175,15 @@ class Worker:
         return {}, []
 
     def draw(self, q, fds):
-        self.loaded().draw(int(q["seed"]), float(q["scale"]), float(q["shift"]), q["params"], q.get("keep", ""),
-                           bool(q.get("values", True)), bool(q.get("later")), bool(q.get("uneven")))
-        return {}, []
+        has = self.loaded().draw(int(q["seed"]), float(q["scale"]), float(q["shift"]), q["params"], q.get("keep", ""),
+                                 bool(q.get("values", True)), bool(q.get("later")), q.get("lot", ""))
+        return {"has_uneven": has}, []
 
     def compare(self, q, fds):
         answer = self.loaded().compare(q["rule"], bool(q.get("if_finite")), q.get("near_ties") or {})
         drawn = bool(q.get("next") and answer["pass"] and answer["outputs"])
-        if drawn:
-            self.draw(q["next"], ())
-        return {**answer, "drawn": drawn}, []
+        next_, _ = self.draw(q["next"], ()) if drawn else ({}, [])
+        return {**answer, "drawn": drawn, **next_}, []
 
     def degenerate(self, q, fds):
         return self.loaded().degenerate(int(q["seed_a"]), int(q["seed_b"])), []

@@ -478,32 +478,34 @@ class Task:
 
     # ---- Draws
 
-    def draw(self, seed, scale, shift, params, keep="", keep_values=True, later=False, uneven=False):
-        """later: the buffers get it when it is published.  uneven: by lot, some inputs are uneven (uneven.py)."""
+    def draw(self, seed, scale, shift, params, keep="", keep_values=True, later=False, lot=""):
+        """later: the buffers get it when it is published.  lot: "uneven": some inputs are (uneven.py); "plain" or "":
+        none are.  Returns whether an uneven one would differ; with "" that is not asked."""
         if params not in ("redraw", "init", "keep"):
             raise Refuse("request", "draw: params must be redraw, init or keep")
         if keep not in ("", "strict", "paper") or (keep and params == "keep"):
             raise Refuse("request", "draw: keep must be strict or paper, and with new parameters")
-        if uneven and (scale, shift, params) != (1.0, 0.0, "redraw"):
-            raise Refuse("request", "draw: an uneven one is neither scaled nor shifted, and has new parameters")
+        if lot not in ("", "plain", "uneven") or (lot and (scale, shift, params) != (1.0, 0.0, "redraw")):
+            raise Refuse("request", "draw: lot must be plain or uneven, with new parameters and inputs as they are")
         self._forget_outputs()
-        self._draw_key = (seed, scale, shift, params, uneven, keep) if keep else None
+        self._draw_key = (seed, scale, shift, params, lot == "uneven", keep) if keep else None
         self._keeps_values = keep_values
         self._references, values = self._pool.get(self._draw_key)
         with torch.no_grad(), self.lightly():
+            how = self.uneven() if lot else None
             if values:
                 copy_all(self._values, values)
                 self.held.keep_all()
             else:
-                how = self.uneven() if uneven else None
                 self._new_values(seed, scale, shift, params)
-                if how:
+                if how and lot == "uneven":
                     how.apply(seed)
                 if self._draw_key:
                     self._pool.put(self._draw_key, self._references, self._values if keep_values else None)
             if self._shared and not later:
                 self._shared.publish(params != "keep")
         self.target.sync()
+        return bool(how)
 
     def _new_values(self, seed, scale, shift, params):
         if params == "init":

@@ -5,9 +5,10 @@ them: of a mean square over n normal numbers a share f gives the root within sqr
 2^18 within 0.2%, which is right in half precision.  A few elements that carry a large share of the sum make every such
 estimate wrong.  docs/design/judge.md has the arithmetic.
 
-By lot of the draw's seed, one draw in PLAIN stays as it is.  In the others each input that counts has some larger
-elements: half of the time 1, 2 or 4 (who looks at a part may see none, and is wrong), else 8, 16, ... up to one in
-SPARSE (which are seen, and give no estimate).  They are 2 sqrt(n) times as large, MOST at most; zeros and signs stay.
+The judge's lot says which draws are uneven (src/judge/session_draws.c).  In these each input that counts has some
+larger elements: half of the time 1, 2 or 4 (who looks at a part may see none, and is wrong), else 8, 16, ... up to one
+in SPARSE (which are seen, and give no estimate).  They are 2 sqrt(n) times as large, MOST at most; zeros and signs
+stay.
 
 Which inputs: floating ones of LEAST elements and more, whose elements get_inputs() draws independently of each other.
 That is tried out (`independent`): where another value of one random number changes more than one element, of this
@@ -35,7 +36,7 @@ from .promoted import default_run
 from .redraw import whole
 from .tensors import out_of_memory, span, sub_seed
 
-PLAIN, LEAST, SPARSE, FEW = 8, 1 << 12, 256, (1, 2, 4)
+LEAST, SPARSE, FEW = 1 << 12, 256, (1, 2, 4)
 MOST, LEVELS, MARGIN, SMALLER = 4096, (1024, 64, 8, 2), 4, 2.0**-6
 ENOUGH = 2.0**-6  # elements, times the square of the rule's limit
 PROBED, SOURCES = 8, 8  # numbers of a random tensor that are exchanged; random tensors of a task
@@ -140,25 +141,20 @@ class Uneven:
         """Change the inputs of a draw, which hold its values."""
         lot = random.Random(sub_seed(seed, "how many"))
         for k in self.inputs if self.most else ():
-            self._change(k, seed, number(self.task.inputs[k], lot), 0 if plain(seed) else 1)
+            self._change(k, seed, number(self.task.inputs[k], lot), 1)
 
     def _change(self, k, seed, m, margin):
-        """margin: times the factor; 0: change nothing, by the same operations."""
+        """margin: times the factor."""
         t = self.task.inputs[k]
         flat = span(t)
         g = self.generator.manual_seed(sub_seed(seed, f"uneven {k}"))
         at = torch.randint(len(flat), (m,), generator=g, device=flat.device)
         values = flat[at]
         if self.most < 0:
-            flat.mul_(SMALLER if margin else 1.0)
+            flat.mul_(SMALLER)
         else:
-            values = values * (margin * factor(t, self.most) if margin else 1.0)
+            values = values * (margin * factor(t, self.most))
         flat[at] = values
-
-
-def plain(seed):
-    """Whether the draw of this seed stays as it is."""
-    return random.Random(sub_seed(seed, "uneven")).randrange(PLAIN) == 0
 
 
 def factor(t, most):

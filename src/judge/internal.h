@@ -100,7 +100,8 @@ struct ww_judge_task {
 	struct ww_steps spent;   /* its steps, for the verdict's `seconds` */
 	struct ww_ref_ties ties; /* spent on near ties by the verdict in progress, over all its comparisons */
 	uint64_t draw_counter;   /* with a public seed: the stream of draws */
-	uint64_t drawn_seed;     /* seed of the draw that the buffers hold */
+	uint64_t drawn_seed;     /* of the draw that the buffers hold, or will hold when it is published */
+	enum ww_ref_lot drawn_lot, next_lot; /* of that draw; what the next one with a lot shall be, NONE: by lot */
 };
 
 /* progress.c: tell the caller what is done now; WW_ERR_INTERRUPTED where it asked to stop. */

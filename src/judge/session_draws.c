@@ -9,6 +9,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { PLAIN = 3 };
+
 uint64_t ww_session_seed(struct ww_judge_task *t)
 {
 	struct ww_rng g;
@@ -18,27 +20,40 @@ uint64_t ww_session_seed(struct ww_judge_task *t)
 	return ww_rng_u64(&g) >> 1;
 }
 
+static void note_drawn(struct ww_judge_task *t, const struct ww_ref_draw *d)
+{
+	t->drawn_seed = d->seed;
+	t->drawn_lot = d->lot;
+}
+
 static enum ww_rc draw(struct ww_judge_task *t, const struct ww_ref_draw *d, struct ww_err *err)
 {
 	ww_turn_step(&t->turn);
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc = ww_ref_draw(t->ref, d, err);
-	t->drawn_seed = d->seed;
+	note_drawn(t, d);
 	t->reference_s += ww_seconds_since(start);
 	t->spent.draw += ww_seconds_since(start);
 	return rc;
 }
 
-/* The draws of rule strict that are neither scaled nor shifted, of which all that are timed are. */
-static int may_be_uneven(const struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params)
+/* Of draws by rule strict that are neither scaled nor shifted, which all that are timed are, one in PLAIN is plain and
+ * the others are uneven; t->next_lot: no lot, but this. */
+static enum ww_ref_lot lot_of(struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params)
 {
-	return t->rule == WW_RULE_STRICT && scale == 1 && shift == 0 && params == WW_REF_PARAMS_REDRAW;
+	if (t->rule != WW_RULE_STRICT || scale != 1 || shift != 0 || params != WW_REF_PARAMS_REDRAW ||
+		ww_ref_has_uneven(t->ref) == 0)
+		return WW_REF_LOT_NONE;
+	if (t->next_lot != WW_REF_LOT_NONE)
+		return t->next_lot;
+	return ww_session_seed(t) % PLAIN == 0 ? WW_REF_LOT_PLAIN : WW_REF_LOT_UNEVEN;
 }
 
 static struct ww_ref_draw pooled(struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params)
 {
-	struct ww_ref_draw d = { ww_pool_next(t->pool, scale, shift, params), scale, shift, params, 1, t->rule,
-		ww_pool_keeps_values(t->pool), t->publish_later, may_be_uneven(t, scale, shift, params) };
+	const enum ww_ref_lot lot = lot_of(t, scale, shift, params);
+	struct ww_ref_draw d = { ww_pool_next(t->pool, scale, shift, params, lot), scale, shift, params, 1, t->rule,
+		ww_pool_keeps_values(t->pool), t->publish_later, lot };
 	if (!d.seed) {
 		d.seed = ww_session_seed(t);
 		d.keep = 0;
@@ -110,7 +125,7 @@ enum ww_rc ww_session_check_draw(
 	WW_TRY(ww_ref_compare(t->ref, t->rule, finite != NULL, next ? &d : NULL, &may, c, err));
 	*drawn = c->drawn;
 	if (c->drawn)
-		t->drawn_seed = d.seed;
+		note_drawn(t, &d);
 	if (finite)
 		*finite = c->finite;
 	if (!c->fp64 && ww_room_is_others(t->judge))

@@ -13,6 +13,12 @@
  * from the same pool, before the lot counts: neither what a candidate sees of a draw nor what it learns from the pause
  * behind an earlier call tells whether the call at hand is compared.
  *
+ * Some draws are uneven, others plain (bridge/wwbridge/uneven.py).  A few numbers that are much larger than the rest
+ * can make less work right, as of a softmax whose other terms vanish, and who looks for them saves it; so does who
+ * estimates a sum by a part of its terms where there are none.  So where the solution is faster in rounds of the one
+ * kind, beside PyTorch, only those of the other count; and MIN_PLAIN plain and MIN_UNEVEN uneven ones are compared
+ * (where the reward is decided CHECKED_TO_DECIDE uneven ones, and both kinds earn it).
+ *
  * To decide (WW_JUDGE_DECIDE).  The reward asks only whether ratios are above one number.  After each round an interval
  * of the median of log(pivot / candidate) that holds at every number of rounds together (stats.h, ww_sequence) gives
  * two rewards, at its lower and its upper end; when they agree the reward is decided.  LEAST_TO_DECIDE rounds are the
@@ -87,11 +93,15 @@ enum {
 	CHECKED_TO_DECIDE = 3,
 	MIN_UNCHECKED = 3,
 	SUSPECT_CHECKED = 20,
+	MIN_PLAIN = 3,
+	MIN_UNEVEN = 7,
+	KIND_TO_DECIDE = 2,
+	KINDS_LATE = 4, /* times the limit of seconds, after which it is not waited for a kind */
 	MAX_ASIDE = 180,
 	MAX_ATTEMPTS = 3
 };
 static const double MAX_SECONDS = 10, BRIEF_SECONDS = 3, NARROW = 0.02, STEADY = 0.05, RESTLESS = 0.15, DRIFT = 0.03;
-static const double COPY_MARGIN = 1.15, SAME = 0.03, WITNESS_SLACK_US = 2.5, WITNESS_SHARE = 0.01;
+static const double COPY_MARGIN = 1.15, SAME = 0.03, BY_FAR = 1.5, WITNESS_SLACK_US = 2.5, WITNESS_SHARE = 0.01;
 static const double SHORT_US = 300, WAIT_US = 30, WAIT_SHARE = 0.02, OWN_WAIT = 1.5, OWN_WAIT_S = 0.05;
 
 enum side { CANDIDATE, PIVOT, BASELINE, SIDES };
@@ -101,6 +111,7 @@ struct round {
 	double us[SIDES], waited_us[SIDES];
 	double witness_us; /* of the candidate */
 	int check;         /* it was compared */
+	int uneven;        /* its draws were */
 };
 
 /* One attempt.  Sample i of every side is of the same round.  The n rounds that count come first, then those set aside.
@@ -276,6 +287,7 @@ static enum ww_rc one_round(struct timing *x, int check, int last, struct round 
 	x->unchecked = check && !compares_at_once(x);
 	r->witness_us = x->s->witness_us;
 	r->check = check;
+	r->uneven = x->s->t->drawn_lot == WW_REF_LOT_UNEVEN;
 	return WW_OK;
 }
 
@@ -322,11 +334,14 @@ static void add_other_order(struct round *r, const struct round *other)
 static enum ww_rc sampled_round(struct timing *x, int check, struct ww_err *err)
 {
 	struct series *e = &x->now;
-	struct round r = { { 0 }, { 0 }, NAN, 0 }, other = r;
+	struct round r = { { 0 }, { 0 }, NAN, 0, 0 }, other = r;
 	int last = (int)ww_rng_below(&x->rng, 2);
 	WW_CHECK(one_round(x, check, last, &r, err));
 	if (!x->s->failed && counts_order(x)) {
-		WW_CHECK(one_round(x, check, !last, &other, err));
+		x->s->t->next_lot = r.uneven ? WW_REF_LOT_UNEVEN : WW_REF_LOT_PLAIN;
+		enum ww_rc rc = one_round(x, check, !last, &other, err);
+		x->s->t->next_lot = WW_REF_LOT_NONE;
+		WW_CHECK(rc);
 		add_other_order(&r, &other);
 	}
 	if (x->s->failed)
@@ -404,6 +419,69 @@ static void hold_to_checked(struct series *e)
 	e->n = n_checked;
 }
 
+static int has_kinds(const struct timing *x) { return ww_ref_has_uneven(x->s->t->ref) > 0; }
+
+/* Of the rounds of each kind: [0] plain, [1] uneven. */
+struct kinds {
+	double x[2][WW_STATS_MAX_SAMPLES];
+	int n[2];
+};
+
+/* What `of` says of each round that counts. */
+static void sort_kinds(
+	const struct series *e, double (*of)(const struct round *r, enum side side), enum side side, struct kinds *k)
+{
+	k->n[0] = k->n[1] = 0;
+	for (int i = 0; i < e->n; i++) {
+		int uneven = e->rounds[i].uneven;
+		k->x[uneven][k->n[uneven]++] = of(&e->rounds[i], side);
+	}
+}
+
+static double time_of(const struct round *r, enum side side) { return r->us[side]; }
+
+static double to_candidate(const struct round *r, enum side side) { return r->us[side] / r->us[CANDIDATE]; }
+
+/* 1: a side is surely faster in this kind of draws than in the other, or in the middle by far (who saves in most of
+ * them has two kinds of times there, and few rounds prove nothing); -1: slower; 0: neither is known. */
+static int direction(const struct series *e, enum side side, int kind)
+{
+	struct kinds k;
+	sort_kinds(e, time_of, side, &k);
+	if (k.n[0] < MIN_PLAIN || k.n[1] < MIN_PLAIN)
+		return 0;
+	struct ww_ratio r = ww_stats_ratio(k.x[!kind], k.n[!kind], 1, k.x[kind], k.n[kind], WW_STATS_95);
+	if (r.mid >= BY_FAR || (r.lo > 1 && r.mid >= 1 + SAME))
+		return 1;
+	return 1 / r.mid >= BY_FAR || (r.hi < 1 && 1 / r.mid >= 1 + SAME) ? -1 : 0;
+}
+
+/* Does this kind of draws show the candidate faster, beside what it is compared with, than the other does?  Not by
+ * their ratio at once: on a busy machine PyTorch's times hide by how much the candidate's differ. */
+static int favours(const struct timing *x, const struct series *e, int kind)
+{
+	struct kinds k;
+	enum side base = takes_part(x, PIVOT) ? PIVOT : BASELINE;
+	int mine = direction(e, CANDIDATE, kind), its = takes_part(x, base) ? direction(e, base, kind) : 0;
+	if (mine != its || !mine)
+		return mine > its;
+	sort_kinds(e, to_candidate, base, &k);
+	return ww_stats_median(k.x[kind], k.n[kind]) > (1 + SAME) * ww_stats_median(k.x[!kind], k.n[!kind]);
+}
+
+/* Neither kind of draws earns anything that the other does not. */
+static void hold_to_slower_kind(const struct timing *x, struct series *e)
+{
+	int n = 0, fast = !has_kinds(x) ? -1 : favours(x, e, 0) ? 0 : favours(x, e, 1) ? 1 : -1;
+	if (fast < 0)
+		return;
+	ww_log(WW_LOG_DEBUG, "timed: %s draws favour the solution and do not count", fast ? "uneven" : "plain");
+	for (int i = 0; i < e->n; i++)
+		if (e->rounds[i].uneven != fast)
+			e->rounds[n++] = e->rounds[i];
+	e->n = n;
+}
+
 static void hold_to_stamps(struct series *e)
 {
 	double us[WW_STATS_MAX_SAMPLES], witness_us[WW_STATS_MAX_SAMPLES];
@@ -433,21 +511,35 @@ static struct ww_ratio bounds(const struct timing *x, const struct series *e, in
 	return (struct ww_ratio){ exp(e->log_ratio.lo) * r->lo, NAN, exp(e->log_ratio.hi) * r->hi };
 }
 
-/* The reward of a solution whose speed-ups are the lower (or the upper) ends. */
-static double reward_at(const struct timing *x, const struct series *e, int upper)
+/* The reward of a solution that is so many times as fast as the pivot, at the lower (or the upper) ends of what that is
+ * beside other baselines. */
+static double reward_at(const struct timing *x, double to_pivot, int upper)
 {
 	struct ww_verdict v = *x->s->v;
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
-		if (isfinite(x->to_pivot[b].mid)) {
-			struct ww_ratio r = bounds(x, e, b);
-			v.speedup[b].lo = upper ? r.hi : r.lo;
-		}
+		if (isfinite(x->to_pivot[b].mid))
+			v.speedup[b].lo = to_pivot * (upper ? x->to_pivot[b].hi : x->to_pivot[b].lo);
 	return ww_verdict_reward(&v);
+}
+
+/* Were there rounds of both kinds of draws, and does the middle of either earn as much? */
+static int kinds_agree(const struct timing *x, const struct series *e, double reward)
+{
+	struct kinds k;
+	sort_kinds(e, to_candidate, PIVOT, &k);
+	for (int i = 0; i < 2; i++)
+		if (k.n[i] < KIND_TO_DECIDE || reward_at(x, ww_stats_median(k.x[i], k.n[i]), 0) < reward)
+			return 0;
+	return 1;
 }
 
 static int is_decided(const struct timing *x, const struct series *e)
 {
-	return x->deciding && e->log_ratio.n >= LEAST_TO_DECIDE && reward_at(x, e, 0) == reward_at(x, e, 1);
+	if (!x->deciding || e->log_ratio.n < LEAST_TO_DECIDE)
+		return 0;
+	double reward = reward_at(x, exp(e->log_ratio.lo), 0);
+	return reward == reward_at(x, exp(e->log_ratio.hi), 1) &&
+		(!has_kinds(x) || reward <= reward_at(x, 0, 0) || kinds_agree(x, e, reward));
 }
 
 /* Decide the reward again, from the rounds that count in the end. */
@@ -506,13 +598,18 @@ static int shall_check(struct timing *x)
 	return ww_rng_below(&x->rng, x->deciding ? 4 : 8) == 0;
 }
 
-/* Of the rounds that will count. */
-static int n_checked(const struct timing *x, const struct series *e)
+/* Too few of the rounds that will count were compared, in all or of a kind.  Who estimates by a part of the terms is
+ * wrong in uneven ones alone. */
+static int lacks_checked(const struct timing *x, const struct series *e)
 {
-	int n = 0;
+	int n[2] = { 0, 0 };
 	for (int k = 0; k < (e->n < min_rounds(x) ? e->n + e->aside : e->n); k++)
-		n += e->rounds[k].check;
-	return n;
+		n[e->rounds[k].uneven] += e->rounds[k].check;
+	if (is_decided(x, e))
+		return n[1] + (has_kinds(x) ? 0 : n[0]) < CHECKED_TO_DECIDE;
+	return n[0] + n[1] < MIN_CHECKED ||
+		(has_kinds(x) && (n[0] < MIN_PLAIN || n[1] < MIN_UNEVEN) &&
+			ww_seconds_since(x->start_ns) < KINDS_LATE * limit_s(x));
 }
 
 static enum ww_rc sample(struct timing *x, struct ww_err *err)
@@ -520,8 +617,8 @@ static enum ww_rc sample(struct timing *x, struct ww_err *err)
 	do
 		WW_CHECK(sampled_round(x, shall_check(x), err));
 	while (!x->s->failed && !enough(x));
-	const int must = is_decided(x, &x->now) ? CHECKED_TO_DECIDE : MIN_CHECKED;
-	while (!x->s->failed && n_checked(x, &x->now) < must && x->now.aside < MAX_ASIDE)
+	while (!x->s->failed && lacks_checked(x, &x->now) && x->now.aside < MAX_ASIDE &&
+		x->now.n + x->now.aside < WW_STATS_MAX_SAMPLES)
 		WW_CHECK(sampled_round(x, 1, err));
 	return check_last(x, err);
 }
@@ -543,8 +640,10 @@ static void settle(struct timing *x, const struct ww_disturbance *d)
 	}
 	hold_to_stamps(e);
 	decide_again(x, e);
-	if (!e->decided)
+	if (!e->decided) {
 		hold_to_checked(e);
+		hold_to_slower_kind(x, e);
+	}
 	lay_out(e);
 }
 

@@ -15,8 +15,9 @@ struct ww_ref {
 	struct ww_ref_info info;
 	json_t *hello;
 	int armed, go_fd, done_fd;
-	int greeting;  /* the answer to hello is outstanding */
-	int compiling; /* that to compile_ahead is */
+	int greeting;   /* the answer to hello is outstanding */
+	int compiling;  /* that to compile_ahead is */
+	int has_uneven; /* -1: not known */
 	uint64_t armed_deadline_ns, greeting_deadline_ns, compiling_deadline_ns;
 };
 

@@ -234,6 +234,7 @@ enum ww_rc ww_ref_load_with_graph(
 	char name[300];
 	const char *file = file_of(task, name);
 	*used = 0;
+	r->has_uneven = -1;
 	json_t *q = ww_ref_task_request("load", task);
 	if (q) {
 		json_object_set_new(q, "seed", json_integer((json_int_t)(seed & INT64_MAX)));
@@ -332,17 +333,26 @@ void ww_ref_buffers_release(struct ww_ref_buffers *b)
 
 static json_t *draw_request(const struct ww_ref_draw *d)
 {
-	static const char *const params[] = { "redraw", "init", "keep" };
-	return json_pack("{s:s, s:I, s:f, s:f, s:s, s:s, s:b, s:b, s:b}", "request", "draw", "seed",
+	static const char *const params[] = { "redraw", "init", "keep" }, *const lots[] = { "", "plain", "uneven" };
+	return json_pack("{s:s, s:I, s:f, s:f, s:s, s:s, s:b, s:b, s:s}", "request", "draw", "seed",
 		(json_int_t)(d->seed & INT64_MAX), "scale", d->scale, "shift", d->shift, "params", params[d->params], "keep",
-		d->keep ? ww_rule_name(d->rule) : "", "values", d->values, "later", d->later, "uneven", d->uneven);
+		d->keep ? ww_rule_name(d->rule) : "", "values", d->values, "later", d->later, "lot", lots[d->lot]);
 }
+
+static void note_uneven(struct ww_ref *r, const struct ww_ref_draw *d, const json_t *answer)
+{
+	if (d && d->lot != WW_REF_LOT_NONE)
+		r->has_uneven = json_is_true(json_object_get(answer, "has_uneven"));
+}
+
+int ww_ref_has_uneven(const struct ww_ref *r) { return r->has_uneven; }
 
 enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_err *err)
 {
 	json_t *b;
-	enum ww_rc rc = ask(r, draw_request(d), request_s(r), &b, err);
-	return rc == WW_OK ? ww_ref_finish(r, b, WW_OK, err) : rc;
+	WW_CHECK(ask(r, draw_request(d), request_s(r), &b, err));
+	note_uneven(r, d, b);
+	return ww_ref_finish(r, b, WW_OK, err);
 }
 
 /* ---- References */
@@ -409,6 +419,7 @@ enum ww_rc ww_ref_compare(struct ww_ref *r, enum ww_rule rule, int if_finite, co
 	WW_TRY(read_reference(json_object_get(b, "reference"), out, err));
 	WW_TRY(ww_json_get_bool(b, "pass", what, &out->pass, err));
 	WW_TRY(ww_json_get_bool(b, "drawn", what, &out->drawn, err));
+	note_uneven(r, out->drawn ? next : NULL, b);
 	WW_TRY(read_ties(json_object_get(b, "near_ties"), out, err));
 	WW_TRY(ww_json_get_array(b, "outputs", what, &rows, err));
 	for (size_t i = 0; i < json_array_size(rows) && i < WW_MAX_OUTPUTS; i++, out->n_outputs++)

@@ -142,6 +142,9 @@ enum ww_ref_params {
 	WW_REF_PARAMS_INIT,   /* as the module was created */
 	WW_REF_PARAMS_KEEP    /* leave them (timed calls) */
 };
+/* In an uneven draw a few elements of the inputs are much larger than the rest (uneven.py).  Of NONE it is not asked
+ * whether the task has such draws. */
+enum ww_ref_lot { WW_REF_LOT_NONE, WW_REF_LOT_PLAIN, WW_REF_LOT_UNEVEN };
 struct ww_ref_draw {
 	uint64_t seed;       /* below 2^63 */
 	double scale, shift; /* floating inputs become x * scale + shift; 1 and 0 leave them */
@@ -150,9 +153,11 @@ struct ww_ref_draw {
 	enum ww_rule rule; /* by which it will be compared */
 	int values;        /* with keep: keep what it writes, too */
 	int later;         /* the buffers get it when it is published */
-	int uneven;        /* by lot, a few elements of the inputs are much larger than the rest (uneven.py) */
+	enum ww_ref_lot lot;
 };
 enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_err *err) WW_MUST_CHECK;
+/* Whether uneven draws of the loaded task differ from plain ones, as the last draw with a lot has found; before: -1. */
+int ww_ref_has_uneven(const struct ww_ref *r);
 
 /* Compare the shared output buffers (the candidate has finished and synchronised) with the references of the current
  * draw, which are computed now: the task in fp64 and PyTorch's own default run. */

@@ -21,7 +21,7 @@ def task(forward, inputs, seed=3):
 
 
 def drawn(k, seed, uneven, keep=""):
-    k.draw(seed, 1.0, 0.0, "redraw", keep, uneven=uneven)
+    assert k.draw(seed, 1.0, 0.0, "redraw", keep, lot="uneven" if uneven else "plain") == bool(k.uneven())
     return [span(t).clone() for t in (*k.inputs, *k.params.values())]
 
 
@@ -53,7 +53,7 @@ def what_counts_are_large_inputs_drawn_element_by_element():
         assert (u.inputs, u.most) == (which, most), f"{forward} of {inputs}: {u.inputs}, {u.most}"
 
 
-def few_elements_change_in_most_draws_and_parameters_do_not():
+def few_change_in_uneven_draws_and_parameters_do_not():
     k, counts = task(NORM, f"[{WIDE}]"), []
     for seed in SEEDS:
         (x, w), (y, v) = drawn(k, seed, False), drawn(k, seed, True)
@@ -63,17 +63,15 @@ def few_elements_change_in_most_draws_and_parameters_do_not():
         counts.append(int(at.sum()))
         assert counts[-1] <= largest(k.inputs[0])
         assert torch.equal(y[at].double(), (x[at].double() * factor(x, 1024)))
-    assert 0 < counts.count(0) < len(counts) / 3 and len({1, 2, 4} & set(counts)) == 3 and max(counts) > 16
+    assert min(counts) > 0 and len({1, 2, 4} & set(counts)) == 3 and max(counts) > 16
 
 
 def where_values_have_a_range_the_others_become_smaller():
-    k, uneven = task("x.acos()", "[torch.rand(128, 128).bfloat16()]"), 0
+    k = task("x.acos()", "[torch.rand(128, 128).bfloat16()]")
     for seed in SEEDS:
         (x, _), (y, _) = drawn(k, seed, False), drawn(k, seed, True)
         assert float(y.min()) >= 0 and float(y.max()) <= 1
-        uneven += not torch.equal(x, y)
-        assert torch.equal(x, y) or int((y == x / 64).sum()) > 0.9 * x.numel()
-    assert uneven > len(SEEDS) / 2
+        assert int((y == x / 64).sum()) > 0.9 * x.numel()
 
 
 def references_are_finite():
@@ -121,14 +119,16 @@ def requests_and_the_pool_tell_them_apart():
     first = [drawn(k, seed, uneven, "strict")[0] for uneven in (False, True)]
     again = [drawn(k, seed, uneven, "strict")[0] for uneven in (False, True)]
     assert not torch.equal(*first) and all(torch.equal(a, b) for a, b in zip(first, again))
-    for scale, shift, params in ((64.0, 0.0, "redraw"), (1.0, 3.0, "redraw"), (1.0, 0.0, "init"), (1.0, 0.0, "keep")):
+    for scale, shift, params, lot in ((64.0, 0.0, "redraw", "uneven"), (1.0, 3.0, "redraw", "plain"),
+                                      (1.0, 0.0, "init", "uneven"), (1.0, 0.0, "keep", "plain"),
+                                      (1.0, 0.0, "redraw", "some")):
         try:
-            k.draw(1, scale, shift, params, uneven=True)
+            k.draw(1, scale, shift, params, lot=lot)
             raise AssertionError("was not refused")
         except Refuse as e:
             assert e.kind == "request"
 
 
-TESTS = [what_counts_are_large_inputs_drawn_element_by_element, few_elements_change_in_most_draws_and_parameters_do_not,
+TESTS = [what_counts_are_large_inputs_drawn_element_by_element, few_change_in_uneven_draws_and_parameters_do_not,
          where_values_have_a_range_the_others_become_smaller, requests_and_the_pool_tell_them_apart]
 COSTLY = [references_are_finite, who_reads_a_part_is_wrong]

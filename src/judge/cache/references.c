@@ -11,6 +11,7 @@ enum { MAX_DRAWS = 16, MAX_USES = 32, RENEW_ONE_IN = 32, ENOUGH_DRAWS = 24 };
 
 struct draw {
 	uint64_t seed;
+	enum ww_ref_lot lot;
 	int uses;
 	uint64_t judgement; /* that saw it last */
 };
@@ -143,28 +144,28 @@ static struct kind *find_kind(struct ww_pool *p, double scale, double shift, enu
 }
 
 /* A random one of those that this judgement has not used. */
-static struct draw *pick(struct ww_pool *p, struct kind *k)
+static struct draw *pick(struct ww_pool *p, struct kind *k, enum ww_ref_lot lot)
 {
 	struct draw *unused[MAX_DRAWS];
 	int n = 0;
 	for (int i = 0; i < k->n; i++)
-		if (k->draws[i].judgement != p->judgement)
+		if (k->draws[i].judgement != p->judgement && (lot == WW_REF_LOT_NONE || k->draws[i].lot == lot))
 			unused[n++] = &k->draws[i];
 	return n ? unused[ww_rng_below(&p->rng, (uint64_t)n)] : NULL;
 }
 
-uint64_t ww_pool_next(struct ww_pool *p, double scale, double shift, enum ww_ref_params params)
+uint64_t ww_pool_next(struct ww_pool *p, double scale, double shift, enum ww_ref_params params, enum ww_ref_lot lot)
 {
 	if (!p || (++p->taken == 2 && p->own))
 		return 0;
 	struct kind *k = find_kind(p, scale, shift, params);
-	struct draw *d = k ? pick(p, k) : NULL;
+	struct draw *d = k ? pick(p, k, lot) : NULL;
 	if (!k || (!d && k->n == k->size))
 		return 0;
 	if (!d || d->uses >= MAX_USES || one_in(p, RENEW_ONE_IN)) {
 		if (k->n < k->size)
 			d = &k->draws[k->n++];
-		*d = (struct draw){ .seed = ww_rng_secret() | 1 }; /* never 0, which says that there is none */
+		*d = (struct draw){ .seed = ww_rng_secret() | 1, .lot = lot }; /* never 0, which says that there is none */
 	}
 	d->uses++;
 	d->judgement = p->judgement;

@@ -40,8 +40,8 @@ void ww_pool_close(struct ww_pool *p);
 int ww_pool_keeps_values(const struct ww_pool *p);
 /* A judgement begins: every draw is unused again.  own: its second draw shall be one that no other judgement has. */
 void ww_pool_begin(struct ww_pool *p, int own);
-/* The seed of a pooled draw of this kind that this judgement has not used; 0: there is none, or it is to be its own, so
- * the caller takes a new seed. */
-uint64_t ww_pool_next(struct ww_pool *p, double scale, double shift, enum ww_ref_params params);
+/* The seed of a pooled draw of this kind and lot (NONE: of any) that this judgement has not used; 0: there is none, or
+ * it is to be its own, so the caller takes a new seed. */
+uint64_t ww_pool_next(struct ww_pool *p, double scale, double shift, enum ww_ref_params params, enum ww_ref_lot lot);
 /* A verdict has told something about this draw: remove it from the pool, where it is one of it. */
 void ww_pool_spoil(struct ww_pool *p, uint64_t seed);

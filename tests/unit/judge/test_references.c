@@ -34,7 +34,7 @@ static void test_who_has_a_pool(void **state)
 	ww_pool_close(p);
 	ww_pool_begin(NULL, 1);
 	ww_pool_spoil(NULL, 1);
-	assert_int_equal(ww_pool_next(NULL, 1, 0, WW_REF_PARAMS_INIT), 0);
+	assert_int_equal(ww_pool_next(NULL, 1, 0, WW_REF_PARAMS_INIT, WW_REF_LOT_NONE), 0);
 	ww_pool_close(NULL);
 }
 
@@ -50,7 +50,7 @@ static int judgement(struct ww_pool *p, int timed, uint64_t *seen)
 	ww_pool_begin(p, 0);
 	for (int i = 0; i < 5 + timed; i++) {
 		int k = i < 5 ? i : 1;
-		uint64_t seed = ww_pool_next(p, draws[k].scale, draws[k].shift, draws[k].params);
+		uint64_t seed = ww_pool_next(p, draws[k].scale, draws[k].shift, draws[k].params, WW_REF_LOT_NONE);
 		assert_true(seed < (uint64_t)1 << 63);
 		if (seed)
 			seen[n++] = seed;
@@ -100,7 +100,7 @@ static void test_a_closing_judgement_has_a_draw_of_its_own(void **state)
 	for (int k = 0; k < 50; k++) {
 		ww_pool_begin(p, 1);
 		for (int i = 0; i < 8; i++)
-			assert_int_equal(ww_pool_next(p, 1, 0, WW_REF_PARAMS_REDRAW) == 0, i == 1);
+			assert_int_equal(ww_pool_next(p, 1, 0, WW_REF_PARAMS_REDRAW, WW_REF_LOT_NONE) == 0, i == 1);
 	}
 	ww_pool_close(p);
 }
@@ -122,7 +122,7 @@ static void test_what_was_spoken_about_is_gone(void **state)
 	(void)state;
 	for (int k = 0; k < 50; k++) {
 		ww_pool_begin(p, 0);
-		gone[k] = ww_pool_next(p, 1, 0, WW_REF_PARAMS_INIT);
+		gone[k] = ww_pool_next(p, 1, 0, WW_REF_PARAMS_INIT, WW_REF_LOT_NONE);
 		assert_int_equal(count(gone, k, gone[k]), 0);
 		ww_pool_spoil(p, gone[k]);
 		ww_pool_spoil(p, gone[k]); /* a second time does nothing */
@@ -138,13 +138,40 @@ static void test_what_comes_next_is_kept(void **state)
 	for (int k = 0; k < 50; k++) {
 		struct ww_pool *p = make(WW_F32, 1 << 20, WW_RULE_STRICT, 64 * (8 << 20));
 		ww_pool_begin(p, 0);
-		uint64_t gone = ww_pool_next(p, 1, 0, WW_REF_PARAMS_INIT), next = ww_pool_next(p, 1, 0, WW_REF_PARAMS_REDRAW);
+		uint64_t gone = ww_pool_next(p, 1, 0, WW_REF_PARAMS_INIT, WW_REF_LOT_NONE),
+				 next = ww_pool_next(p, 1, 0, WW_REF_PARAMS_REDRAW, WW_REF_LOT_NONE);
 		ww_pool_spoil(p, gone);
 		ww_pool_begin(p, 0);
-		kept += ww_pool_next(p, 1, 0, WW_REF_PARAMS_REDRAW) == next;
+		kept += ww_pool_next(p, 1, 0, WW_REF_PARAMS_REDRAW, WW_REF_LOT_NONE) == next;
 		ww_pool_close(p);
 	}
 	assert_in_range(kept, 35, 50); /* one in 32 is renewed */
+}
+
+/* A draw is of the lot that was asked for, whenever it comes again; who has none takes any. */
+static void test_lots(void **state)
+{
+	struct ww_pool *p = make(WW_F32, 1 << 20, WW_RULE_STRICT, 64 * (8 << 20));
+	uint64_t seen[2][100];
+	int n[2] = { 0, 0 }, again = 0;
+	(void)state;
+	for (int k = 0; k < 20; k++) {
+		ww_pool_begin(p, 0);
+		for (int i = 0; i < 9; i++) {
+			int uneven = i % 3 != 0;
+			uint64_t seed = ww_pool_next(p, 1, 0, WW_REF_PARAMS_REDRAW, uneven ? WW_REF_LOT_UNEVEN : WW_REF_LOT_PLAIN);
+			assert_true(seed != 0);
+			assert_int_equal(count(seen[!uneven], n[!uneven], seed), 0);
+			again += count(seen[uneven], n[uneven], seed) > 0;
+			if (n[uneven] < 100)
+				seen[uneven][n[uneven]++] = seed;
+		}
+	}
+	assert_in_range(again, 120, 180); /* one in 32 is renewed */
+	ww_pool_begin(p, 0);
+	for (int i = 0; i < 9; i++)
+		assert_true(ww_pool_next(p, 1, 0, WW_REF_PARAMS_REDRAW, WW_REF_LOT_NONE) != 0);
+	ww_pool_close(p);
 }
 
 static void test_paper(void **state)
@@ -155,13 +182,13 @@ static void test_paper(void **state)
 	for (int k = 0; k < 20; k++) {
 		ww_pool_begin(p, 0);
 		for (int i = 0; i < 5; i++) {
-			seen[i] = ww_pool_next(p, 1, 0, WW_REF_PARAMS_INIT);
+			seen[i] = ww_pool_next(p, 1, 0, WW_REF_PARAMS_INIT, WW_REF_LOT_NONE);
 			assert_true(seen[i] != 0);
 			assert_int_equal(count(seen, i, seen[i]), 0);
 		}
 	}
-	assert_int_equal(ww_pool_next(p, 1, 0, WW_REF_PARAMS_KEEP), 0);
-	assert_int_equal(ww_pool_next(p, 2, 0, WW_REF_PARAMS_REDRAW), 0);
+	assert_int_equal(ww_pool_next(p, 1, 0, WW_REF_PARAMS_KEEP, WW_REF_LOT_NONE), 0);
+	assert_int_equal(ww_pool_next(p, 2, 0, WW_REF_PARAMS_REDRAW, WW_REF_LOT_NONE), 0);
 	ww_pool_close(p);
 }
 
@@ -171,6 +198,6 @@ int main(void)
 		cmocka_unit_test(test_draws_come_again_but_not_for_ever),
 		cmocka_unit_test(test_a_closing_judgement_has_a_draw_of_its_own), cmocka_unit_test(test_a_small_pool_runs_dry),
 		cmocka_unit_test(test_what_was_spoken_about_is_gone), cmocka_unit_test(test_what_comes_next_is_kept),
-		cmocka_unit_test(test_paper) };
+		cmocka_unit_test(test_lots), cmocka_unit_test(test_paper) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
