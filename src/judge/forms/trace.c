@@ -5,8 +5,8 @@
  * all that the task asks for, PyTorch does the task.  And whose code computes, which does not depend on how it was
  * called: on the cpu where the judge finds the threads (sampler.h), on cuda the kernels that are launched.  Library
  * work that no traced operator explains is hidden; the verdict is library_only where more of it is hidden than is the
- * solution's own, and where next to nothing is the solution's own: a single sample among hundreds excuses nothing, and
- * where calls were few (a busy machine), fewer samples have to say it clearly.
+ * solution's own, and where next to nothing is the solution's own: a single sample among hundreds that are hidden
+ * excuses nothing, and where calls were few (a busy machine), fewer samples have to say it clearly.
  *
  * cpu: the calls that were timed are judged by themselves, and all calls together, which are more.  A solution that
  * does its own work while it is verified, and a library's while it is timed, is found by the first; one of few samples
@@ -135,14 +135,17 @@ static double excused_us(const struct ww_session *s, const struct ww_seen *calls
 	return traced->share > 0 ? GLUE_US + library_us : GLUE_US;
 }
 
-/* 1 where a library computed in these calls, `excused` microseconds of its time in a call not counted. */
+/* 1 where a library computed in these calls, `excused` microseconds of its time in a call not counted.  Where some code
+ * is the solution's own it may be a small part of what PyTorch is asked for openly, as what follows a large product: it
+ * is next to nothing only beside what is hidden. */
 static int is_library(const struct ww_seen *seen, double excused)
 {
 	int copied = (int)(seen->n[WW_CODE_OWN] * ww_seen_copied(seen));
 	int own = seen->n[WW_CODE_OWN] - copied, library = seen->n[WW_CODE_LIBRARY] + copied;
 	double each_us = seen->calls ? (double)WW_SAMPLE_US / seen->calls : 0;
-	double surely = library >= ENOUGH ? library : library - 2 * sqrt(library);
-	return (own * NEXT_TO_NOTHING <= library && library >= FEW && surely * each_us > GLUE_US) ||
+	double counts = own > 0 && each_us > 0 ? library - (excused - GLUE_US) / each_us : library;
+	double surely = counts >= ENOUGH ? counts : counts - 2 * sqrt(fmax(0, counts));
+	return (own * NEXT_TO_NOTHING <= counts && counts >= FEW && surely * each_us > GLUE_US) ||
 		ww_seen_is_library(own, library, seen->calls, excused);
 }
 
