@@ -1,11 +1,18 @@
+/* bfloat16 as its bits, to and from float, rounded to the nearest even. */
 @include block_cpu.h
-static float from(unsigned short h)
+#include <string.h>
+
+	static float from(unsigned short h)
 {
-	union { unsigned u; float f; } v = { (unsigned)h << 16 };
-	return v.f;
+	unsigned u = (unsigned)h << 16;
+	float f;
+	memcpy(&f, &u, sizeof(f));
+	return f;
 }
+
 static unsigned short to(float f)
 {
-	union { float f; unsigned u; } v = { f };
-	return (unsigned short)((v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
+	unsigned u;
+	memcpy(&u, &f, sizeof(u));
+	return (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
