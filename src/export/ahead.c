@@ -222,3 +222,32 @@ json_t *ww_export_report(struct ww_str *out, struct ww_str *tail)
 	ww_str_add_bounded(tail, out->len > 400 ? out->p + out->len - 400 : out->p, out->len > 400 ? 400 : out->len, 400);
 	return last_report(out);
 }
+
+/* The amount behind these words, in GiB: "1024.00 MiB"; 0 where they are not there. */
+static double gib_behind(const char *text, const char *words)
+{
+	static const struct {
+		const char *unit;
+		double gib;
+	} units[] = { { " GiB", 1 }, { " MiB", 1.0 / 1024 }, { " KiB", 1.0 / (1 << 20) } };
+	const char *at = strstr(text, words);
+	char *end;
+	if (!at)
+		return 0;
+	double n = strtod(at + strlen(words), &end);
+	for (size_t i = 0; i < WW_ARRAY_LEN(units); i++)
+		if (n > 0 && !strncmp(end, units[i].unit, strlen(units[i].unit)))
+			return n * units[i].gib;
+	return 0;
+}
+
+int ww_export_lacks_memory(const char *why, double *gib)
+{
+	static const char *const said[] = { "out of memory", "OutOfMemoryError", "can't allocate memory",
+		"CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED" };
+	int lacks = 0;
+	for (size_t i = 0; i < WW_ARRAY_LEN(said); i++)
+		lacks |= strstr(why, said[i]) != NULL;
+	*gib = lacks ? gib_behind(why, "Tried to allocate ") + gib_behind(why, "this process has ") : 0;
+	return lacks;
+}

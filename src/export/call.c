@@ -23,13 +23,14 @@
 
 enum { OUTPUT_BYTES = 65536 };
 
-static enum ww_rc read_times(const json_t *report, double *us, int max, int *n, struct ww_err *err)
+static enum ww_rc read_times(const json_t *report, double *us, int max, int *n, double *gib, struct ww_err *err)
 {
 	const json_t *times = json_object_get(report, "us");
+	const char *why = ww_json_str(report, "error", "no times");
 	size_t count = json_array_size(times);
 	if (!count || count > (size_t)max)
-		return ww_err_set(
-			err, WW_ERR_WORKER, "timing the exported operator: %s", ww_json_str(report, "error", "no times"));
+		return ww_err_set(err, ww_export_lacks_memory(why, gib) ? WW_ERR_ROOM : WW_ERR_WORKER,
+			"timing the exported operator: %s", why);
 	for (size_t i = 0; i < count; i++) {
 		us[i] = json_number_value(json_array_get(times, i));
 		if (!isfinite(us[i]) || us[i] <= 0)
@@ -95,7 +96,7 @@ static enum ww_rc begin(struct ww_judge_task *judged, const struct ww_task *task
 }
 
 static enum ww_rc time_it(void *call, const struct ww_judge_use *use, const volatile int *interrupted, double *us,
-	int max, int *n, struct ww_err *err)
+	int max, int *n, double *gib, struct ww_err *err)
 {
 	struct call *c = call;
 	ww_auto_str out = WW_STR_INIT(OUTPUT_BYTES), tail = WW_STR_INIT(512);
@@ -104,7 +105,7 @@ static enum ww_rc time_it(void *call, const struct ww_judge_use *use, const vola
 	WW_CHECK(ww_export_python_finish(&c->python, use, interrupted, &out, &status, err));
 	json_auto_t *report = ww_export_report(&out, &tail);
 	if (report)
-		return read_times(report, us, max, n, err);
+		return read_times(report, us, max, n, gib, err);
 	return ww_err_set(err, WW_ERR_WORKER, "the process that timed the exported operator died: %s", tail.p);
 }
 

@@ -49,6 +49,9 @@ enum ww_rc ww_export_python_finish(struct ww_export_python *p, const struct ww_j
 void ww_export_python_end(struct ww_export_python *p); /* safe twice */
 /* The last line of what a program printed that is a JSON object, or NULL; tail gets the last 400 bytes for messages. */
 json_t *ww_export_report(struct ww_str *out, struct ww_str *tail);
+/* Whether an error that such a program reports is a lack of memory (on the device, in most cases).  *gib: GiB that it
+ * needs at least, which is what it held and what it asked for, as far as PyTorch's text says so; else 0. */
+int ww_export_lacks_memory(const char *why, double *gib);
 /* Set every variable of the templates. */
 void ww_export_vars(struct ww_export *x);
 /* What an export says of its verdict: correctness, each speed-up with its interval, each flag with what it means.  One

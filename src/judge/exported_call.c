@@ -76,6 +76,7 @@ void ww_judge_call_begin(struct ww_judge_task *t, const struct ww_solution *s, s
 	if (!o->caller || o->target != WW_TARGET_CUDA || s->form != WW_FORM_PLAN)
 		return;
 	c->caller = o->caller;
+	c->solution = s;
 	(void)!o->caller->begin(t, &t->task, s, o->device, CALLS, &c->call, &c->why);
 }
 
@@ -86,31 +87,61 @@ void ww_judge_call_end(struct ww_exported_call *c)
 	c->call = NULL;
 }
 
+/* The times of CALLS calls at most.  The process ends. */
+struct times {
+	double us[CALLS], gib, wait_s;
+	int n;
+};
+
+static enum ww_rc time_once(
+	const struct ww_judge_task *t, struct ww_exported_call *c, struct times *times, struct ww_err *err)
+{
+	const struct ww_judge *j = t->judge;
+	struct uses u = { .judge = j, .heavy = t->heavy };
+	const struct ww_judge_use use = { take_device, rest, &u };
+	ww_judge_progress(j, "exporting the operator to time its call");
+	times->gib = 0;
+	enum ww_rc rc = c->caller->time(c->call, &use, j->opts.interrupted, times->us, CALLS, &times->n, &times->gib, err);
+	ww_judge_call_end(c); /* while it has its turn: it may be alive after an error */
+	rest(&u);
+	ww_turn_drop(&u.turn);
+	times->wait_s += u.wait_s + u.turn.waited_s;
+	return rc;
+}
+
+/* It found too little memory: once more in another process, which imports PyTorch while others' memory is waited for.
+ */
+static enum ww_rc time_again(struct ww_judge_task *t, struct ww_exported_call *c, struct ww_judge_room *room,
+	struct times *times, struct ww_err *err)
+{
+	WW_CHECK(c->caller->begin(t, &t->task, c->solution, t->judge->opts.device, CALLS, &c->call, err));
+	uint64_t start = ww_now_ns();
+	ww_judge_task_rest(t);
+	enum ww_rc rc = ww_judge_room_wait(t, room, times->gib, err);
+	times->wait_s += ww_seconds_since(start);
+	return rc == WW_OK ? time_once(t, c, times, err) : rc;
+}
+
 enum ww_rc ww_judge_call_time(
 	struct ww_judge_task *t, struct ww_exported_call *c, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
-	struct ww_judge *j = t->judge;
-	struct uses u = { .judge = j, .heavy = t->heavy };
-	const struct ww_judge_use use = { take_device, rest, &u };
-	double us[CALLS];
-	int n = 0;
+	struct times times = { .n = 0 };
+	struct ww_judge_room room = { 0 };
 	enum ww_rc rc = c->why.rc;
 
 	if (!c->caller || !v->correct || !isfinite(v->time.device_us))
 		return WW_OK;
-	if (rc == WW_OK) {
-		ww_judge_progress(j, "exporting the operator to time its call");
-		rc = c->caller->time(c->call, &use, j->opts.interrupted, us, CALLS, &n, err);
-	} else {
+	if (rc == WW_OK)
+		rc = time_once(t, c, &times, err);
+	else
 		*err = c->why;
-	}
-	ww_judge_call_end(c); /* while it has its turn: it may be alive after an error */
-	rest(&u);
-	ww_turn_drop(&u.turn);
-	v->seconds.wait += u.wait_s + u.turn.waited_s;
+	while (rc == WW_ERR_ROOM && ww_judge_room_again(t, &room))
+		rc = time_again(t, c, &room, &times, err);
+	ww_judge_call_end(c);
+	v->seconds.wait += times.wait_s;
 	if (rc == WW_OK) {
 		pthread_mutex_lock(&t->lock);
-		set_call(t, v, us, n);
+		set_call(t, v, times.us, times.n);
 		pthread_mutex_unlock(&t->lock);
 	} else if (rc != WW_ERR_INTERRUPTED && rc != WW_ERR_NOMEM) {
 		rc = WW_OK;

@@ -39,9 +39,10 @@ struct ww_judge_caller {
 		int max, void **call, struct ww_err *err);
 	/* At most max times in microseconds, *n made.  use->take() is called when the process is to start the device and to
 	 * call the operator once; when it is to time calls; before each of them, with rest() behind it; and then when it
-	 * is to go on. */
+	 * is to go on.  WW_ERR_ROOM: it found too little memory of the device; *gib: GiB that it needs at least, 0 if that
+	 * is unknown. */
 	enum ww_rc (*time)(void *call, const struct ww_judge_use *use, const volatile int *interrupted, double *us, int max,
-		int *n, struct ww_err *err);
+		int *n, double *gib, struct ww_err *err);
 	void (*end)(void *call); /* NULL is fine */
 };
 
@@ -115,10 +116,27 @@ void ww_judge_task_retire(struct ww_judge_task *t);
 /* The worker's graph (docs/formats/bridge.md), borrowed. */
 const json_t *ww_judge_task_graph(const struct ww_judge_task *t);
 const struct ww_facts *ww_judge_task_facts(const struct ww_judge_task *t);
+/* Give back what the task holds on the device, spare runners of its judge too.  The next judgement starts them again,
+ * which takes seconds.  Waits for one that is under way. */
+void ww_judge_task_rest(struct ww_judge_task *t);
 /* Judge by this rule from now on, each time with draws of its own.  Not while a judgement of the task is under way. */
 void ww_judge_task_rule(struct ww_judge_task *t, enum ww_rule rule);
 /* The device's name for leases and shares (host/lease.h), borrowed. */
 const char *ww_judge_task_device(const struct ww_judge_task *t);
+
+/* A process with an exported operator, which is not the judge's own, has found too little memory of the device
+ * (room.c). Zeros before the first attempt. */
+struct ww_judge_room {
+	int alone;    /* nobody else held memory when the next attempt began */
+	double nap_s; /* of the last wait, 0: none yet */
+};
+/* After an attempt that has failed so and has ended.  1: call ww_judge_room_wait(), then try again.  0: nobody else
+ * held memory before the attempt or behind it, or the judge has waited for as long as it may. */
+int ww_judge_room_again(struct ww_judge_task *t, struct ww_judge_room *r);
+/* Wait where others hold memory.  Hold neither memory, nor a lease, nor a share meanwhile.  gib: GiB that the attempt
+ * needs at least, for the progress line; 0: unknown.  WW_ERR_INTERRUPTED. */
+enum ww_rc ww_judge_room_wait(
+	struct ww_judge_task *t, struct ww_judge_room *r, double gib, struct ww_err *err) WW_MUST_CHECK;
 
 /* Judge one solution.  The verdict is complete whenever WW_OK comes back, whatever the candidate did.  *v must be
  * initialised; the caller releases it. */

@@ -365,6 +365,15 @@ void ww_judge_task_close(struct ww_judge_task *t)
 	free(t);
 }
 
+void ww_judge_task_rest(struct ww_judge_task *t)
+{
+	WW_LOCKED(&t->lock);
+	ww_judge_drop_ref(t);
+	ww_ref_close(t->beside);
+	t->beside = NULL;
+	ww_spare_free_all(t->judge);
+}
+
 void ww_judge_task_retire(struct ww_judge_task *t)
 {
 	struct ww_turn turn = { 0 };

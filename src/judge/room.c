@@ -6,6 +6,10 @@
  * process is the only one on the device, or has waited for LONGEST_S in all, the lack of memory is reported.  If
  * several tasks of this process are open, its batch closes some of them and does not wait.
  *
+ * Processes with exported operators (checks of exports, the exported call) hold memory of their own.  One that finds
+ * too little ends, so that it waits with nothing held, and is started again.  Others may have ended between its failure
+ * and the question who holds memory, so a failure counts if nobody else was there before the attempt either.
+ *
  * Rejected: reserving memory in a file (a task's need is not known before it has run); waiting with the task's own
  * memory held (two would wait for each other). */
 #include "judge/load.h"
@@ -16,6 +20,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <time.h>
 
 static const double LONGEST_S = 600, FIRST_NAP_S = 0.5, LAST_NAP_S = 15, LOOK_S = 0.05;
@@ -55,18 +60,44 @@ int ww_room_is_worth_waiting(struct ww_judge *j, enum ww_rc rc)
 	return rc == WW_ERR_ROOM && !is_crowded(j) && is_held(j);
 }
 
-enum ww_rc ww_room_wait(struct ww_judge *j, double *nap_s, struct ww_err *err)
+static enum ww_rc nap(struct ww_judge *j, double *nap_s, const char *stage, struct ww_err *err)
 {
 	static const struct timespec look = { 0, (long)(LOOK_S * 1e9) };
 	uint64_t start = ww_now_ns();
 	double s = 0;
 	*nap_s = *nap_s > 0 ? fmin(2 * *nap_s, LAST_NAP_S) : FIRST_NAP_S;
-	ww_judge_progress(j, "waiting for memory of the device: other processes hold it");
+	ww_judge_progress(j, stage);
 	for (; s < *nap_s; s = ww_seconds_since(start)) {
 		WW_CHECK(ww_judge_interrupted(j, err));
 		nanosleep(&look, NULL);
 	}
 	WW_LOCKED(&j->lock);
 	j->room_waited_s += s;
+	return WW_OK;
+}
+
+enum ww_rc ww_room_wait(struct ww_judge *j, double *nap_s, struct ww_err *err)
+{
+	return nap(j, nap_s, "waiting for memory of the device: other processes hold it", err);
+}
+
+/* ---- Processes with exported operators --------------------------------------------------------------------------- */
+
+int ww_judge_room_again(struct ww_judge_task *t, struct ww_judge_room *r)
+{
+	int was_alone = r->alone;
+	r->alone = !is_held(t->judge);
+	return !(was_alone && r->alone);
+}
+
+enum ww_rc ww_judge_room_wait(struct ww_judge_task *t, struct ww_judge_room *r, double gib, struct ww_err *err)
+{
+	char stage[96] = "waiting for the device's memory, held by others";
+	if (r->alone)
+		return ww_judge_interrupted(t->judge, err);
+	if (gib > 0)
+		snprintf(stage, sizeof(stage), "waiting for %.1f GiB of the device's memory, held by others", gib);
+	WW_CHECK(nap(t->judge, &r->nap_s, stage, err));
+	ww_judge_progress(t->judge, "the device's memory may suffice now: trying again");
 	return WW_OK;
 }

@@ -136,6 +136,6 @@ void ww_spare_more(struct ww_judge *j)
 
 void ww_spare_free_all(struct ww_judge *j)
 {
-	while (j->n_spares)
-		ww_runner_free(j->spares[--j->n_spares]);
+	for (struct ww_runner *r; (r = pop(j));)
+		ww_runner_free(r);
 }

@@ -31,6 +31,7 @@ enum ww_rc ww_judge_sanitize(struct ww_judge_task *t, const struct ww_image *ima
  * measured is a line in diag and no error. */
 struct ww_exported_call {
 	const struct ww_judge_caller *caller; /* NULL: do not measure */
+	const struct ww_solution *solution;   /* borrowed */
 	void *call;                           /* the caller's; NULL: it was not started */
 	struct ww_err why;                    /* why it was not started */
 };
