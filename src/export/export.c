@@ -202,6 +202,8 @@ struct making {
 	struct ww_export x;
 	char staging[PATH_MAX];
 	int begun, made;
+	int lacks; /* its check found too little memory of the device; it needs these GiB at least, 0: unknown */
+	double gib;
 	enum ww_rc rc;
 	struct ww_err *err;
 };
@@ -235,14 +237,15 @@ static enum ww_rc write_all(struct making *m, const struct ww_export_opts *o, st
 /* ---- The check --------------------------------------------------------------------------------------------------- */
 
 /* From what an export's scripts printed and how the last of them ended. */
-static enum ww_rc judge_check(const struct making *m, struct ww_str *out, int code, struct ww_err *err)
+static enum ww_rc judge_check(struct making *m, struct ww_str *out, int code, struct ww_err *err)
 {
 	ww_auto_str tail = WW_STR_INIT(512);
 	json_auto_t *report = ww_export_report(out, &tail);
 	const char *form = formats[m->x.o->format].name;
+	const char *why = ww_json_str(report, "error", NULL);
+	m->lacks = ww_export_lacks_memory(why ? why : report ? ww_json_str(report, "no_fp64", "") : tail.p, &m->gib);
 	if (!report)
 		return ww_err_set(err, WW_ERR_WORKER, "the check of the %s export died: %s", form, tail.p);
-	const char *why = ww_json_str(report, "error", NULL);
 	if (why)
 		return ww_err_set(err, WW_ERR_WORKER, "the %s export failed its check: %s", form, why);
 	if (!ww_json_bool(report, "pass", 0))
@@ -302,40 +305,68 @@ static json_t *jobs_of(const struct making *all, int n, int turn)
 	return json_pack("{s:b, s:b, s:o}", "turn", turn, "compiles", compiles, "jobs", jobs);
 }
 
-/* The scripts of those that were written, in one process that imports PyTorch once (templates/run_all.py). */
-static enum ww_rc run_scripts(struct making *all, int n, struct ww_str *out, struct ww_err *err)
+/* The scripts of those that were written, in one process that has imported PyTorch once (templates/run_all.py). */
+static enum ww_rc run_scripts(
+	struct making *all, int n, struct ww_export_python *python, struct ww_str *out, struct ww_err *err)
 {
-	WW_AUTO(ww_export_python_end) struct ww_export_python python = WW_EXPORT_PYTHON_NONE;
 	ww_auto_str line = WW_STR_INIT(1 << 20);
 	struct sharing sharing = { NULL, WW_SHARE_INIT };
 	const struct ww_judge_use use = { take_share, rest, &sharing };
 	int status;
 	for (int i = n - 1; i >= 0; i--)
 		sharing.x = all[i].rc == WW_OK ? &all[i].x : sharing.x;
-	if (!sharing.x)
-		return WW_OK;
 	json_auto_t *jobs = jobs_of(all, n, sharing.x->cuda);
 	ww_json_add(&line, jobs);
 	ww_str_addc(&line, '\n');
-	WW_CHECK(ww_export_python_take(&python, WW_EXPORT_CHECKS, err));
-	ww_export_python_tell(&python, line.p);
+	ww_export_python_tell(python, line.p);
 	enum ww_rc rc = ww_export_python_finish(
-		&python, sharing.x->cuda ? &use : NULL, sharing.x->o->interrupted, out, &status, err);
+		python, sharing.x->cuda ? &use : NULL, sharing.x->o->interrupted, out, &status, err);
 	ww_share_close(&sharing.share);
 	return rc;
 }
 
-static void check_all(struct making *all, int n)
+/* Check those that were written beside each other, at least one.  room: what an earlier attempt found too little of;
+ * NULL: this is the first.  The process imports PyTorch while others' memory is waited for. */
+static void check(struct making *all, int n, struct ww_judge_room *room)
 {
+	WW_AUTO(ww_export_python_end) struct ww_export_python python = WW_EXPORT_PYTHON_NONE;
 	ww_auto_str out = WW_STR_INIT((size_t)n * 4 * CHECK_OUTPUT_BYTES);
 	struct ww_err err = WW_ERR_INIT;
-	enum ww_rc rc = run_scripts(all, n, &out, &err);
+	enum ww_rc rc = ww_export_python_take(&python, WW_EXPORT_CHECKS, &err);
+	if (rc == WW_OK && room)
+		rc = ww_judge_room_wait(all->x.o->judged, room, all->gib, &err);
+	if (rc == WW_OK)
+		rc = run_scripts(all, n, &python, &out, &err);
 	char *next = out.p ? out.p : "";
 	for (int i = 0; i < n; i++)
 		if (all[i].rc == WW_OK && rc != WW_OK)
 			all[i].rc = ww_err_set(all[i].err, rc, "%s", err.msg);
 		else if (all[i].rc == WW_OK)
 			check_of(&all[i], &out, &next);
+}
+
+/* The memory that a check lacked may have been held by the other checks, or by processes that are not ours: it is made
+ * again by itself. */
+static void check_again(struct making *m)
+{
+	struct ww_judge_room room = { 0 };
+	while (m->lacks && ww_judge_room_again(m->x.o->judged, &room)) {
+		m->lacks = 0;
+		m->rc = WW_OK;
+		*m->err = (struct ww_err)WW_ERR_INIT;
+		check(m, 1, &room);
+	}
+}
+
+static void check_all(struct making *all, int n)
+{
+	int written = 0;
+	for (int i = 0; i < n; i++)
+		written += all[i].rc == WW_OK;
+	if (written)
+		check(all, n, NULL);
+	for (int i = 0; i < n; i++)
+		check_again(&all[i]);
 }
 
 static void end(struct making *m)
