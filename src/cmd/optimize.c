@@ -246,6 +246,8 @@ static void export_missing(struct run *r, const struct ww_solution *s, enum ww_r
 	}
 	if (n)
 		ww_progress_stage(r->progress, "exporting and checking the exports");
+	for (const struct other *x = r->others; n && x->judged; x++)
+		ww_judge_task_rest(x->judged); /* no episode needs them any more */
 	ww_exports(o, n, done, why);
 	for (int k = 0; k < n; k++) {
 		rc[of[k]] = done[k];
@@ -435,6 +437,8 @@ static enum ww_rc work(struct run *r, struct ww_err *err)
 	if (!done)
 		WW_CHECK(run_agent(r, err));
 	if (r->judged)
+		WW_CHECK(explain(r, err)); /* before the exports, whose checks end the task's processes */
+	if (r->judged)
 		WW_CHECK(export_all(r, err));
 	else
 		for (int i = 0; chosen(r)->has_best && i < r->n_formats; i++) {
@@ -442,8 +446,6 @@ static enum ww_rc work(struct run *r, struct ww_err *err)
 			e->format = ww_export_format_name(r->formats[i]);
 			WW_CHECK(export_path(r, r->formats[i], e->path, err));
 		}
-	if (r->judged)
-		WW_CHECK(explain(r, err));
 	return WW_OK;
 }
 

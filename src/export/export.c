@@ -361,8 +361,11 @@ static void check_again(struct making *m)
 static void check_all(struct making *all, int n)
 {
 	int written = 0;
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		written += all[i].rc == WW_OK;
+		if (all[i].rc == WW_OK)
+			ww_judge_task_rest(all[i].x.o->judged); /* the checks need the memory that it holds */
+	}
 	if (written)
 		check(all, n, NULL);
 	for (int i = 0; i < n; i++)

@@ -35,8 +35,8 @@ struct ww_export_opts {
 enum ww_rc ww_export_check_dir(const char *dir, struct ww_err *err) WW_MUST_CHECK;
 /* Write the export into a directory beside `dir`, run its check in a fresh Python process (torch, kernelbench) or a
  * fresh C program fed by one (c), and only then rename it to `dir`.  WW_ERR_USAGE, with the reason, where the plan
- * cannot have this form.  A check that finds too little memory of the device waits for that of other processes
- * (judge/room.c) and is made again. */
+ * cannot have this form.  Before the check the task gives back what it holds on the device (ww_judge_task_rest()); a
+ * check that finds too little memory there waits for that of other processes (judge/room.c) and is made again. */
 enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err) WW_MUST_CHECK;
 /* n exports with their checks in parallel; rc[i] and errs[i] get the result of each. */
 void ww_exports(const struct ww_export_opts *o, int n, enum ww_rc *rc, struct ww_err *errs);
