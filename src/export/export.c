@@ -289,8 +289,9 @@ static void rest(void *sharing)
 	ww_share_rest(&s->share);
 }
 
-/* What run_all.py reads: who has scripts to run, whether they wait for a turn, and whether one calls torch.compile. */
-static json_t *jobs_of(const struct making *all, int n, int turn)
+/* What run_all.py reads: who has scripts to run, on which GPU, whether they wait for a turn, and whether one calls
+ * torch.compile. */
+static json_t *jobs_of(const struct making *all, int n, const struct ww_export *x)
 {
 	json_t *jobs = json_array();
 	int compiles = 0;
@@ -302,7 +303,8 @@ static json_t *jobs_of(const struct making *all, int n, int turn)
 		json_array_append_new(jobs, json_pack("[s,s]", all[i].x.dir, scripts));
 		compiles |= o && o->format == WW_EXPORT_TORCH;
 	}
-	return json_pack("{s:b, s:b, s:o}", "turn", turn, "compiles", compiles, "jobs", jobs);
+	return json_pack("{s:b, s:i, s:b, s:o}", "turn", x->cuda, "device", ww_judge_task_ordinal(x->o->judged), "compiles",
+		compiles, "jobs", jobs);
 }
 
 /* The scripts of those that were written, in one process that has imported PyTorch once (templates/run_all.py). */
@@ -315,7 +317,7 @@ static enum ww_rc run_scripts(
 	int status;
 	for (int i = n - 1; i >= 0; i--)
 		sharing.x = all[i].rc == WW_OK ? &all[i].x : sharing.x;
-	json_auto_t *jobs = jobs_of(all, n, sharing.x->cuda);
+	json_auto_t *jobs = jobs_of(all, n, sharing.x);
 	ww_json_add(&line, jobs);
 	ww_str_addc(&line, '\n');
 	ww_export_python_tell(python, line.p);

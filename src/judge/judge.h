@@ -123,6 +123,8 @@ void ww_judge_task_rest(struct ww_judge_task *t);
 void ww_judge_task_rule(struct ww_judge_task *t, enum ww_rule rule);
 /* The device's name for leases and shares (host/lease.h), borrowed. */
 const char *ww_judge_task_device(const struct ww_judge_task *t);
+/* Its cuda ordinal, as in struct ww_judge_opts. */
+int ww_judge_task_ordinal(const struct ww_judge_task *t);
 
 /* A process with an exported operator, which is not the judge's own, has found too little memory of the device
  * (room.c). Zeros before the first attempt. */

@@ -397,4 +397,6 @@ void ww_judge_task_rule(struct ww_judge_task *t, enum ww_rule rule)
 const json_t *ww_judge_task_graph(const struct ww_judge_task *t) { return t->graph; }
 
 const char *ww_judge_task_device(const struct ww_judge_task *t) { return t->judge->facts.uuid; }
+
+int ww_judge_task_ordinal(const struct ww_judge_task *t) { return t->judge->opts.device; }
 const struct ww_facts *ww_judge_task_facts(const struct ww_judge_task *t) { return &t->facts; }

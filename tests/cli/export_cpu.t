@@ -23,6 +23,17 @@ says() { # exit code, word of the log, what, options: the command ends with this
 }
 run() { "$WARPWRIGHT" export "$@" > "$tmp/log" 2>&1; }
 
+# Scripts of checks see the judge's GPU alone, by its number among those that are visible.
+mkdir "$tmp/sees"
+echo 'import os; print(os.environ["CUDA_VISIBLE_DEVICES"])' > "$tmp/sees/sees.py"
+sees() { # CUDA_VISIBLE_DEVICES, number, what the script shall see
+	echo "{\"turn\": false, \"device\": $2, \"jobs\": [[\"$tmp/sees\", \"sees.py\"]]}" |
+		CUDA_VISIBLE_DEVICES=$1 "$python" -s -c "$(cat src/export/templates/run_all.py)" > "$tmp/log" 2>&1 &&
+		grep -q "\"output\": \"$3" "$tmp/log"
+}
+sees GPU-a,GPU-b 1 GPU-b && sees "" 1 '1\\n'
+ok $? "checks of exports run on the judge's GPU"
+
 # An earlier export in the place of a new one, as its check.py shows.
 mkdir "$tmp/c"
 echo 'raise SystemExit(1)' > "$tmp/c/check.py"

@@ -1,8 +1,11 @@
 """Run the scripts of several exports in parallel:   python -s -c THIS
 
-PyTorch is imported once, which takes longer than the scripts.  Then a line of JSON is read, {"turn": BOOL, "compiles":
-BOOL, "jobs": [[DIR, SCRIPT[,SCRIPT]]...]}.  Each directory's scripts run in a process forked from here, with that
-directory as the working one.  A JSON line for each directory: what its scripts printed, and the exit code of the last.
+PyTorch is imported once, which takes longer than the scripts.  Then a line of JSON is read, {"turn": BOOL, "device":
+NUMBER, "compiles": BOOL, "jobs": [[DIR, SCRIPT[,SCRIPT]]...]}.  Each directory's scripts run in a process forked from
+here, with that directory as the working one.  A JSON line for each directory: what its scripts printed, and the exit
+code of the last.
+
+device: of the GPUs that are visible here, the only one that the scripts see.
 
 compiles: a script calls torch.compile, whose import takes longer than PyTorch's.  Where the line comes later than the
 import of PyTorch, nobody waits yet, and it is imported in any case.
@@ -49,6 +52,12 @@ def run(directory, scripts):
     return 0
 
 
+def see_only(device):
+    """Of the GPUs that are visible here, by number.  CUDA asks where it starts, in the scripts."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").strip()
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
+
+
 def child(out, *job):
     code = 1
     try:
@@ -65,6 +74,8 @@ def child(out, *job):
 
 asked = asked or json.loads(sys.stdin.readline() or '{"turn": false, "jobs": []}')
 turns = asked["turn"]
+if "device" in asked:
+    see_only(asked["device"])
 started = []
 for job in asked["jobs"]:
     r, w = os.pipe()

@@ -82,6 +82,14 @@ static int count_lines(const char *name)
 	return n;
 }
 
+/* Whether each line of `jobs` has this text. */
+static int each_is_told(const char *text)
+{
+	char command[PATH_MAX + 128];
+	snprintf(command, sizeof(command), "! grep -v '%s' '%s/jobs'", text, top);
+	return system(command) == 0;
+}
+
 /* Export the worked solution in the first n formats.  lacking: in how many attempts the checks say `said`. */
 static void export(int n, int lacking, const char *said, double waited_s, enum ww_rc *rc, struct ww_err *errs)
 {
@@ -104,12 +112,14 @@ static void export(int n, int lacking, const char *said, double waited_s, enum w
 	struct ww_tensor out = in;
 	out.name = "output0";
 	out.buf = 1;
-	struct ww_judge judge = {
-		.opts = { .target = WW_TARGET_CPU, .interrupted = &interrupted, .progress = note_stage, .shared = is_shared },
+	struct ww_judge judge = { .opts = { .target = WW_TARGET_CPU,
+								  .device = 3,
+								  .interrupted = &interrupted,
+								  .progress = note_stage,
+								  .shared = is_shared },
 		.builder = builder,
 		.compiler = compiler,
-		.room_waited_s = waited_s
-	};
+		.room_waited_s = waited_s };
 	struct ww_judge_task judged = { .judge = &judge, .lock = PTHREAD_MUTEX_INITIALIZER, .graph = json_object() };
 	judged.facts = (struct ww_facts){
 		.inputs = &in, .outputs = &out, .n_inputs = 1, .n_outputs = 1, .device = { .target = WW_TARGET_CPU }
@@ -174,6 +184,7 @@ static void all_formats_at_once(void **state)
 	for (int i = 0; i < WW_EXPORT_COUNT; i++)
 		assert_int_equal(rc[i], WW_OK);
 	assert_int_equal(count_lines("jobs"), 1 + WW_EXPORT_COUNT);
+	assert_true(each_is_told("\"device\": *3,"));
 	assert_string_equal(waits, "");
 }
 
