@@ -3127,16 +3127,57 @@ static void test_algebra(void **state)
 	}
 }
 
+/* Without elements, or with one where rows are scanned: the planner covers it or says why not. */
+static void test_one_element_and_none(void **state)
+{
+#define COLUMN "\"dtype\": \"float32\", \"sizes\": [24, 1], \"strides\": [1, 1]"
+	/* clang-format off */
+#define STEP(name, op, args) \
+	"{\"name\": \"" name "\", \"op\": \"aten." op "\", \"args\": [" args "], \"out\": [{" COLUMN "}]}"
+	static const char scans[] =
+		"{\"inputs\": [{\"name\": \"x\", " COLUMN "}], \"params\": [], \"nodes\": ["
+		STEP("a", "cumsum.default", REF("x") ", -1") ", "
+		STEP("b", "mul.Tensor", REF("a") ", " REF("x")) ", "
+		STEP("c", "cumsum.default", REF("b") ", -1") ", "
+		STEP("d", "exp.default", REF("x")) ", "
+		STEP("e", "cumsum.default", REF("d") ", -1") ", "
+		STEP("f", "cumsum.default", REF("e") ", -1")
+		"], \"outputs\": [{\"ref\": \"c\", " COLUMN "}, {\"ref\": \"f\", " COLUMN "}]}";
+/* clang-format on */
+#undef STEP
+#undef COLUMN
+	static const char *const pools[] = { "adaptive_avg_pool1d.default", "adaptive_max_pool1d.default" };
+	json_error_t e;
+	json_t *d = device(), *g = json_loads(scans, 0, &e);
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_string_equal(r.why, "");
+	ww_pl_result_release(&r);
+	json_decref(g);
+	for (size_t i = 0; i < WW_ARRAY_LEN(pools); i++) {
+		g = one_operator(pools[i], "[{\"ref\": \"x\"}, [0]]", "\"sizes\": [4, 8, 0], \"strides\": [1, 1, 1]");
+		ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+		if (r.ok || !strstr(r.why, "its result has no elements"))
+			fail_msg("%s: %s", pools[i], r.why);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+	json_decref(d);
+}
+
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
-		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_rows_in_steps),
-		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
-		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_unflattened),
-		cmocka_unit_test(test_rows_beside), cmocka_unit_test(test_stored_across), cmocka_unit_test(test_groups_scanned),
-		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_staged_ends), cmocka_unit_test(test_conv_ends),
-		cmocka_unit_test(test_pairs_of_phases_store_fours), cmocka_unit_test(test_rows_along_most),
-		cmocka_unit_test(test_sorted_values), cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered),
+		cmocka_unit_test(test_one_element_and_none), cmocka_unit_test(test_fusion), cmocka_unit_test(test_rows_apart),
+		cmocka_unit_test(test_rows_in_steps), cmocka_unit_test(test_overlapping_windows),
+		cmocka_unit_test(test_vectors_in_step), cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order),
+		cmocka_unit_test(test_unflattened), cmocka_unit_test(test_rows_beside), cmocka_unit_test(test_stored_across),
+		cmocka_unit_test(test_groups_scanned), cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_staged_ends),
+		cmocka_unit_test(test_conv_ends), cmocka_unit_test(test_pairs_of_phases_store_fours),
+		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
+		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
 		cmocka_unit_test(test_resampled_costly), cmocka_unit_test(test_vectors_of_halves),
 		cmocka_unit_test(test_windows_kept), cmocka_unit_test(test_scans_back_in_rows),
 		cmocka_unit_test(test_pieces_scanned), cmocka_unit_test(test_scans_of_halves),

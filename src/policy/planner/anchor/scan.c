@@ -74,8 +74,8 @@ struct val *pl_scan_in_row(struct pl *pl, struct anchor *s)
 
 	if (s->in_row || pl->target != WW_TARGET_CUDA || s->kind != S_SCAN || s->scan.dim != last ||
 		s->scan.red >= RED_ARGMAX || !pl_is_float(x->dt) || x->dt == WW_F64 || s->readers != 1 ||
-		ix_num(s->out->size[last]) > LONGEST_HELD)
-		return s->in_row;
+		ix_is(s->out->size[last], 1) || ix_num(s->out->size[last]) > LONGEST_HELD)
+		return s->in_row; /* a column of one element has no variable */
 	s->in_row = pl_val(pl, V_RED, s->out->dt, last, s->out->size);
 	s->in_row->node = s->out->node;
 	s->in_row->arg[0] = x;

@@ -651,6 +651,8 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 	int64_t k[3] = { 0 }, p[3] = { 0 }, dil[3] = { 1, 1, 1 };
 
 	for (int d = 0; d < nd; d++) {
+		if (!n->meta[0].size[first + d])
+			pl_cannot(pl, n, "its result has no elements");
 		all_one &= n->meta[0].size[first + d] == 1;
 		even &= ix_num(a->size[first + d]) % n->meta[0].size[first + d] == 0;
 		k[d] = ix_num(a->size[first + d]) / n->meta[0].size[first + d];
