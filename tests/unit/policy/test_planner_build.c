@@ -3167,17 +3167,56 @@ static void test_one_element_and_none(void **state)
 	json_decref(d);
 }
 
+/* Attention without queries, and as two products without heads: no template's time is estimated. */
+static void test_attention_of_none(void **state)
+{
+	/* clang-format off */
+#define OF(sizes) "\"dtype\": \"float32\", \"sizes\": " sizes ", \"strides\": [1, 1, 1]"
+#define STEP(name, op, args, sizes) \
+	"{\"name\": \"" name "\", \"op\": \"aten." op "\", \"args\": [" args "], \"out\": [{" OF(sizes) "}]}"
+#define GRAPH(q, k, v, nodes, result) \
+	"{\"inputs\": [{\"name\": \"q\", " OF(q) "}, {\"name\": \"k\", " OF(k) "}, {\"name\": \"v\", " OF(v) "}], " \
+	"\"params\": [], \"nodes\": [" nodes "], \"outputs\": [{\"ref\": \"r\", " OF(result) "}]}"
+	static const char *const texts[] = {
+		GRAPH("[2, 0, 64]", "[2, 8, 64]", "[2, 8, 64]",
+			STEP("r", "scaled_dot_product_attention.default", REF("q") ", " REF("k") ", " REF("v") ", null, 0.0, true",
+				"[2, 0, 64]"), "[2, 0, 64]"),
+		GRAPH("[0, 8, 64]", "[0, 64, 8]", "[0, 8, 64]",
+			STEP("a", "matmul.default", REF("q") ", " REF("k"), "[0, 8, 8]") ", "
+			STEP("s", "softmax.int", REF("a") ", -1", "[0, 8, 8]") ", "
+			STEP("r", "matmul.default", REF("s") ", " REF("v"), "[0, 8, 64]"), "[0, 8, 64]") };
+/* clang-format on */
+#undef GRAPH
+#undef STEP
+#undef OF
+	json_t *d = device();
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(texts); i++) {
+		json_error_t e;
+		json_t *g = json_loads(texts[i], 0, &e);
+		struct pl_result r;
+
+		ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+		assert_string_equal(r.why, "");
+		assert_true(r.ok);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+	json_decref(d);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered),
-		cmocka_unit_test(test_one_element_and_none), cmocka_unit_test(test_fusion), cmocka_unit_test(test_rows_apart),
-		cmocka_unit_test(test_rows_in_steps), cmocka_unit_test(test_overlapping_windows),
-		cmocka_unit_test(test_vectors_in_step), cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order),
-		cmocka_unit_test(test_unflattened), cmocka_unit_test(test_rows_beside), cmocka_unit_test(test_stored_across),
-		cmocka_unit_test(test_groups_scanned), cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_staged_ends),
-		cmocka_unit_test(test_conv_ends), cmocka_unit_test(test_pairs_of_phases_store_fours),
-		cmocka_unit_test(test_rows_along_most), cmocka_unit_test(test_sorted_values),
-		cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
+		cmocka_unit_test(test_one_element_and_none), cmocka_unit_test(test_attention_of_none),
+		cmocka_unit_test(test_fusion), cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_rows_in_steps),
+		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
+		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_unflattened),
+		cmocka_unit_test(test_rows_beside), cmocka_unit_test(test_stored_across), cmocka_unit_test(test_groups_scanned),
+		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_staged_ends), cmocka_unit_test(test_conv_ends),
+		cmocka_unit_test(test_pairs_of_phases_store_fours), cmocka_unit_test(test_rows_along_most),
+		cmocka_unit_test(test_sorted_values), cmocka_unit_test(test_lanes_apart), cmocka_unit_test(test_lines_shared),
 		cmocka_unit_test(test_resampled_costly), cmocka_unit_test(test_vectors_of_halves),
 		cmocka_unit_test(test_windows_kept), cmocka_unit_test(test_scans_back_in_rows),
 		cmocka_unit_test(test_pieces_scanned), cmocka_unit_test(test_scans_of_halves),

@@ -138,8 +138,8 @@ static int fits_mma(const struct pl *pl, const struct val *q, const struct val *
 
 	return pl->target == WW_TARGET_CUDA && pl->dev.cc >= 80 && !pl_all_plain(pl) && (r == 3 || r == 4) &&
 		same_heads(q, k) && same_heads(q, v) && (q->dt == WW_F32 || pl_is_half(q->dt)) && scale > 0 &&
-		ix_num(q->size[r - 1]) <= widest && ix_num(v->size[r - 1]) <= widest && ix_num(k->size[r - 2]) > 0 &&
-		ix_num(k->size[r - 2]) == ix_num(v->size[r - 2]);
+		ix_num(q->size[r - 1]) <= widest && ix_num(v->size[r - 1]) <= widest && pl_numel_now(q) > 0 &&
+		pl_numel_now(k) > 0 && pl_numel_now(v) > 0 && ix_num(k->size[r - 2]) == ix_num(v->size[r - 2]);
 }
 
 /* Does x depend on its head (axis 1) only through head / group? */
