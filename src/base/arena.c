@@ -5,6 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* AddressSanitizer sees a block as one allocation: GAP bytes behind each of ours, and what is free of a block, are
+ * poisoned by hand. */
+#ifdef WW_SANITIZE
+#include <sanitizer/asan_interface.h>
+enum { GAP = 16 };
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+enum { GAP = 0 };
+#endif
+
 enum { BLOCK_BYTES = 16384, ALIGN = 16 };
 
 struct ww_arena_block {
@@ -26,8 +37,10 @@ void ww_arena_rewind(struct ww_arena *a, struct ww_arena_mark m)
 		a->head = b->next;
 		free(b);
 	}
-	if (a->head)
+	if (a->head) {
 		a->head->used = m.head_bytes;
+		ASAN_POISON_MEMORY_REGION(a->head->data + m.head_bytes, a->head->cap - m.head_bytes);
+	}
 	a->used_bytes = m.used_bytes;
 }
 
@@ -39,16 +52,18 @@ void *ww_arena_alloc(struct ww_arena *a, size_t bytes)
 		return NULL;
 	size_t need = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 	struct ww_arena_block *b = a->head;
-	if (!b || b->cap - b->used < need) {
-		size_t cap = need > BLOCK_BYTES ? need : BLOCK_BYTES;
+	if (!b || b->cap - b->used < need + GAP) {
+		size_t cap = need + GAP > BLOCK_BYTES ? need + GAP : BLOCK_BYTES;
 		b = malloc(sizeof(*b) + cap);
 		if (!b)
 			return NULL;
 		*b = (struct ww_arena_block){ .next = a->head, .cap = cap };
 		a->head = b;
+		ASAN_POISON_MEMORY_REGION(b->data, cap);
 	}
 	void *p = b->data + b->used;
-	b->used += need;
+	ASAN_UNPOISON_MEMORY_REGION(p, bytes);
+	b->used += need + GAP;
 	a->used_bytes += need;
 	return memset(p, 0, bytes);
 }

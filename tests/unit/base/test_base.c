@@ -15,6 +15,9 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#ifdef WW_SANITIZE
+#include <sanitizer/asan_interface.h>
+#endif
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,6 +41,26 @@ static void str_keeps_its_maximum(void **state)
 	}
 	ww_arena_release(&arena);
 }
+
+#ifdef WW_SANITIZE
+/* AddressSanitizer reports what goes over the end of one allocation into the next, and what was taken back. */
+static void arena_shows_overruns(void **state)
+{
+	(void)state;
+	struct ww_arena arena;
+	ww_arena_init(&arena, 1 << 20);
+	char *a = ww_arena_alloc(&arena, 24);
+	struct ww_arena_mark mark = ww_arena_mark(&arena);
+	char *b = ww_arena_alloc(&arena, 16);
+	assert_false(__asan_address_is_poisoned(a + 23));
+	assert_true(__asan_address_is_poisoned(a + 24));
+	assert_false(__asan_address_is_poisoned(b));
+	assert_true(__asan_address_is_poisoned(b + 16));
+	ww_arena_rewind(&arena, mark);
+	assert_true(__asan_address_is_poisoned(b));
+	ww_arena_release(&arena);
+}
+#endif
 
 /* What was there before the mark stays; what is allocated next takes the place of what is gone, and is zero. */
 static void arena_goes_back_to_a_mark(void **state)
@@ -480,6 +503,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(str_keeps_its_maximum),
 		cmocka_unit_test(str_grows_in_an_arena), cmocka_unit_test(arena_goes_back_to_a_mark),
+#ifdef WW_SANITIZE
+		cmocka_unit_test(arena_shows_overruns),
+#endif
 		cmocka_unit_test(str_bounded_keeps_head_and_tail), cmocka_unit_test(str_quotes_untrusted_text),
 		cmocka_unit_test(log_lines_are_clean), cmocka_unit_test(arena_refuses_beyond_maximum),
 		cmocka_unit_test(err_is_one_line_and_maps_full_disks), cmocka_unit_test(philox_known_answers),
