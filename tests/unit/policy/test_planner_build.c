@@ -3167,27 +3167,38 @@ static void test_one_element_and_none(void **state)
 	json_decref(d);
 }
 
-/* Attention without queries, and as two products without heads: no template's time is estimated. */
-static void test_attention_of_none(void **state)
+/* A variance of no channels, a turned product of no columns, attention of no queries or heads (as two products) are
+ * covered; a recurrent layer of no batch, which is reshaped, is refused. */
+static void test_operators_of_none(void **state)
 {
 	/* clang-format off */
-#define OF(sizes) "\"dtype\": \"float32\", \"sizes\": " sizes ", \"strides\": [1, 1, 1]"
+#define OF(sizes) "\"dtype\": \"float32\", \"sizes\": " sizes ", \"strides\": [1, 1, 1, 1]"
+#define INPUT(name, sizes) "{\"name\": \"" name "\", " OF(sizes) "}"
 #define STEP(name, op, args, sizes) \
 	"{\"name\": \"" name "\", \"op\": \"aten." op "\", \"args\": [" args "], \"out\": [{" OF(sizes) "}]}"
-#define GRAPH(q, k, v, nodes, result) \
-	"{\"inputs\": [{\"name\": \"q\", " OF(q) "}, {\"name\": \"k\", " OF(k) "}, {\"name\": \"v\", " OF(v) "}], " \
-	"\"params\": [], \"nodes\": [" nodes "], \"outputs\": [{\"ref\": \"r\", " OF(result) "}]}"
+#define GRAPH(inputs, nodes, result) \
+	"{\"inputs\": [" inputs "], \"params\": [], \"nodes\": [" nodes "], \"outputs\": [{\"ref\": \"r\", " OF(result) "}]}"
+	enum { REFUSED = 1 };
 	static const char *const texts[] = {
-		GRAPH("[2, 0, 64]", "[2, 8, 64]", "[2, 8, 64]",
+		GRAPH(INPUT("x", "[16, 0, 68, 72]"), STEP("r", "var.correction", REF("x") ", [0, 2, 3]", "[0]"), "[0]"),
+		GRAPH(INPUT("x", "[7, 0, 24]") ", " INPUT("h", "[1, 0, 33]") ", " INPUT("i", "[33, 24]") ", " INPUT("w", "[33, 33]"),
+			STEP("r", "rnn_tanh.input", REF("x") ", " REF("h") ", [" REF("i") ", " REF("w") "], false, 1, 0.0, false, false, "
+				"false", "[7, 0, 33]"), "[7, 0, 33]"),
+		GRAPH(INPUT("x", "[512, 256]") ", " INPUT("w", "[256, 0]"),
+			STEP("a", "mm.default", REF("x") ", " REF("w"), "[512, 0]") ", "
+			STEP("t", "t.default", REF("a"), "[0, 512]") ", "
+			STEP("r", "cumsum.default", REF("t") ", -1", "[0, 512]"), "[0, 512]"),
+		GRAPH(INPUT("q", "[2, 0, 64]") ", " INPUT("k", "[2, 8, 64]") ", " INPUT("v", "[2, 8, 64]"),
 			STEP("r", "scaled_dot_product_attention.default", REF("q") ", " REF("k") ", " REF("v") ", null, 0.0, true",
 				"[2, 0, 64]"), "[2, 0, 64]"),
-		GRAPH("[0, 8, 64]", "[0, 64, 8]", "[0, 8, 64]",
+		GRAPH(INPUT("q", "[0, 8, 64]") ", " INPUT("k", "[0, 64, 8]") ", " INPUT("v", "[0, 8, 64]"),
 			STEP("a", "matmul.default", REF("q") ", " REF("k"), "[0, 8, 8]") ", "
 			STEP("s", "softmax.int", REF("a") ", -1", "[0, 8, 8]") ", "
 			STEP("r", "matmul.default", REF("s") ", " REF("v"), "[0, 8, 64]"), "[0, 8, 64]") };
 /* clang-format on */
 #undef GRAPH
 #undef STEP
+#undef INPUT
 #undef OF
 	json_t *d = device();
 
@@ -3197,9 +3208,12 @@ static void test_attention_of_none(void **state)
 		json_t *g = json_loads(texts[i], 0, &e);
 		struct pl_result r;
 
+		assert_non_null(g);
 		ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
-		assert_string_equal(r.why, "");
-		assert_true(r.ok);
+		if (i == REFUSED)
+			assert_non_null(strstr(r.why, "elements of a reshape"));
+		else
+			assert_string_equal(r.why, "");
 		ww_pl_result_release(&r);
 		json_decref(g);
 	}
@@ -3209,7 +3223,7 @@ static void test_attention_of_none(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered),
-		cmocka_unit_test(test_one_element_and_none), cmocka_unit_test(test_attention_of_none),
+		cmocka_unit_test(test_one_element_and_none), cmocka_unit_test(test_operators_of_none),
 		cmocka_unit_test(test_fusion), cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_rows_in_steps),
 		cmocka_unit_test(test_overlapping_windows), cmocka_unit_test(test_vectors_in_step),
 		cmocka_unit_test(test_ends_ahead), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_unflattened),

@@ -11,9 +11,13 @@ double pl_rnn_us(const struct pl *pl, enum pl_cell cell, double steps, double ba
 {
 	const struct ww_rnn_size size = { gates[cell], cell == CELL_LSTM, (long long)steps, (long long)batch,
 		(long long)hidden, pl->dev.sm_count, pl->dev.shared_per_block_bytes };
-	const struct ww_rnn_rows rows = ww_rnn_choose_rows(&size);
-	double us = ww_rnn_units_us(&size);
+	struct ww_rnn_rows rows;
+	double us;
 
+	if (!size.batch || !size.hidden) /* then there is no kernel */
+		return 0;
+	rows = ww_rnn_choose_rows(&size);
+	us = ww_rnn_units_us(&size);
 	return rows.each && rows.us < us ? rows.us : us;
 }
 

@@ -652,7 +652,7 @@ static struct val *parts_of_rows(struct pl *pl, const struct val *all)
 
 	while (k > 0 && cols * ix_num(x->size[all->rank + k - 1]) <= 32768)
 		cols *= ix_num(x->size[all->rank + --k]);
-	if (!k || cols < 1024 || cols > 262144 || !pl_is_innermost(pl, x, x->rank - 1) ||
+	if (!k || cols < 1024 || cols > 262144 || !pl_is_innermost(pl, x, x->rank - 1) || !pl_numel_now(all) ||
 		pl_numel_now(x) / pl_numel_now(all) <= 262144)
 		return NULL;
 	parts = red_last(pl, RED_SUM, x, all->nred - k);

@@ -18,8 +18,9 @@ struct estimate {
 static struct estimate estimate(const struct pl *pl, const struct anchor *sp)
 {
 	double m = (double)ix_num(sp->out->size[sp->gemm.n_batch]), n = (double)ix_num(sp->out->size[sp->gemm.n_batch + 1]);
+	double all = (double)pl_numel_now(sp->out);
 
-	return (struct estimate){ m, n, (double)ix_num(pl_gemm_inner(sp)), (double)pl_numel_now(sp->out) / (m * n),
+	return (struct estimate){ m, n, (double)ix_num(pl_gemm_inner(sp)), all > 0 ? all / (m * n) : 0,
 		pl->dev.sm_count ? pl->dev.sm_count : 132 };
 }
 
