@@ -5,7 +5,7 @@
 
 /* Lock the mutex at this address; it is unlocked where the block ends, however it is left. */
 #define WW_LOCKED(mutex) \
-	__attribute__((cleanup(ww_unlock_at))) pthread_mutex_t *WW_LOCKED_NAME(__LINE__) = ww_lock(mutex)
+	__attribute__((cleanup(ww_unlock_at), unused)) pthread_mutex_t *WW_LOCKED_NAME(__LINE__) = ww_lock(mutex)
 #define WW_LOCKED_NAME(line) WW_LOCKED_NAME_(line)
 #define WW_LOCKED_NAME_(line) locked_##line
 
