@@ -226,15 +226,48 @@ static struct val *linear_axis(struct pl *pl, struct val *a, int d, int64_t out,
 	return pl_op2(pl, OP_ADD, g[0], pl_op2(pl, OP_MUL, w, pl_op2(pl, OP_SUB, g[1], g[0])));
 }
 
+/* As linear_axis, to r times as many elements, r a power of two: element i lies (2 i + 1 - r) / 2 r behind the first
+ * one, which is exact.  In integers: a GPU converts a float to an index, and back, at an eighth of the rate that it
+ * adds at, and places that are integers show the compiler which neighbours read the same elements.  Ahead of the first
+ * element and behind the last one both ends are the same element, so the weight says nothing there. */
+static struct val *linear_axis_by(struct pl *pl, struct val *a, int d, int64_t r)
+{
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *twice = ix_const(pl, 2 * r), *one[1];
+	const struct ix *at = ix_addc(pl, ix_mulc(pl, pl->place[d], 2), r + 1); /* from one element ahead of the first */
+	const struct ix *hi = ix_div(pl, at, twice), *lo = ix_addc(pl, hi, -1);
+	struct val *w, *x[2];
+
+	memcpy(size, a->size, sizeof(size));
+	memcpy(map, pl->place, sizeof(map));
+	size[d] = ix_mulc(pl, a->size[d], r);
+	map[d] = ix_add(pl, lo, ix_lt(pl, pl->place[d], ix_const(pl, r / 2)));
+	x[0] = pl_view(pl, a, a->rank, size, map);
+	map[d] = ix_sub(pl, hi, ix_lt(pl, ix_addc(pl, size[d], -r / 2 - 1), pl->place[d]));
+	x[1] = pl_view(pl, a, a->rank, size, map);
+	one[0] = size[d];
+	w = pl_op2(pl, OP_MUL,
+		pl_index(pl, WW_F32, 1, one, ix_mod(pl, ix_addc(pl, ix_mulc(pl, pl->place[0], 2), r + 1), twice)),
+		pl_constf(pl, WW_F32, 0.5 / (double)r));
+	map[0] = pl->place[d];
+	w = pl_view(pl, w, a->rank, size, map);
+	return pl_op2(pl, OP_ADD, x[0], pl_op2(pl, OP_MUL, w, pl_op2(pl, OP_SUB, x[1], x[0])));
+}
+
 static void upsample_linear(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
 	int align = (int)pl_arg_int(pl, n, 2, "align_corners", 0), first = 2;
 
 	store_resampled(pl, n, a, 2, first);
-	for (int d = first; d < a->rank; d++)
-		if (ix_num(a->size[d]) != n->meta[0].size[d])
-			a = linear_axis(pl, a, d, n->meta[0].size[d], align, 0);
+	for (int d = first; d < a->rank; d++) {
+		int64_t in = ix_num(a->size[d]), out = n->meta[0].size[d], r = out / in;
+
+		if (in == out)
+			continue;
+		a = pl->target == WW_TARGET_CUDA && !align && out == in * r && !(r & (r - 1))
+			? linear_axis_by(pl, a, d, r)
+			: linear_axis(pl, a, d, out, align, 0);
+	}
 	done(n, pl_cast(pl, a, n->meta[0].dt));
 }
 
