@@ -182,6 +182,50 @@ template <int OP, class F, class W> PL_FN void pl_take(F &a, W &w, F b, W v)
 	}
 }
 
+/* N elements, from `first` on of `total`, between memory and shared memory, by the block's THREADS threads and whole
+ * vectors: of rows that no vector divides.  `first` and N are multiples of 16 bytes, memory and shared memory aligned
+ * to 16; what would lie beyond `total` is left out.  pl_stage ends with a barrier, pl_unstage begins with one. */
+template <int N, int THREADS, class T> PL_FN void pl_move_rows(const T *from, ix_t left, T *to)
+{
+	enum : int { V = 16 / sizeof(T), STEPS = (N / V + THREADS - 1) / THREADS, AHEAD = STEPS < 8 ? STEPS : 8 };
+
+	static_assert(N % V == 0, "rows of a block are whole vectors");
+	if (left < N) {
+		for (int i = threadIdx.x; i < (int)left; i += THREADS)
+			to[i] = from[i];
+		return;
+	}
+#pragma unroll
+	for (int step = 0; step < STEPS; step += AHEAD) {
+		uint4 held[AHEAD];
+
+#pragma unroll
+		for (int j = 0; j < AHEAD; j++) {
+			const int i = (step + j) * THREADS + (int)threadIdx.x;
+
+			if (i < N / V)
+				held[j] = ((const uint4 *)from)[i];
+		}
+#pragma unroll
+		for (int j = 0; j < AHEAD; j++) {
+			const int i = (step + j) * THREADS + (int)threadIdx.x;
+
+			if (i < N / V)
+				((uint4 *)to)[i] = held[j];
+		}
+	}
+}
+template <int N, int THREADS, class T> PL_FN void pl_stage(const T *from, ix_t first, ix_t total, T *to)
+{
+	pl_move_rows<N, THREADS>(from + first, total - first, to);
+	__syncthreads();
+}
+template <int N, int THREADS, class T> PL_FN void pl_unstage(const T *from, ix_t first, ix_t total, T *to)
+{
+	__syncthreads();
+	pl_move_rows<N, THREADS>(from, total - first, to + first);
+}
+
 /* Across the T threads of a row: within a warp by shuffles, between warps through shared memory. */
 template <int OP, int T, class F> PL_FN F pl_across(F v, double *room)
 {

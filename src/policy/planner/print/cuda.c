@@ -582,6 +582,49 @@ static const char *turned_shape(struct pl *pl, const struct kern *k)
 		held_size(k), PL_TURNED, k->name);
 }
 
+/* Rows in shared memory: the declarations and what fills them; `own` is the thread's row among them. */
+static const char *stage_rows(struct pl *pl, const struct kern *k)
+{
+	const struct loop *l = k->loop;
+	const char *stored = l->stored
+		? pl_named(pl, k, "\t__shared__ __align__(16) %s stored[R * @_STORED];\n", pl_ctype(l->stored->dt, pl->target))
+		: "";
+
+	if (!l->staged)
+		return "";
+	return pl_named(pl, k,
+		"\t__shared__ __align__(16) %s staged[R * @_STAGED];\n%s\tconst int own = (int)(row - (ix_t)blockIdx.x * R);\n"
+		"\tpl_stage<R * @_STAGED, T * R>(%s, (ix_t)blockIdx.x * (R * @_STAGED), rows * cols, staged);\n",
+		pl_ctype(l->staged->dt, pl->target), stored, l->staged->name);
+}
+
+static const char *store_staged(struct pl *pl, const struct kern *k)
+{
+	return k->loop->stored
+		? pl_named(pl, k,
+			  "\tpl_unstage<R * @_STORED, T * R>(stored, (ix_t)blockIdx.x * (R * @_STORED), rows * @_STORED, %s);\n",
+			  k->loop->stored->name)
+		: "";
+}
+
+/* Text of plan.c: the threads of a row and the rows of a block that stages them: one thread, as far as there are rows
+ * for all multiprocessors, half of its registers hold one, and an SM has room for several blocks. */
+static const char *staged_shape(struct pl *pl, const struct kern *k)
+{
+	const struct loop *l = k->loop;
+	const char *wide = l->stored ? ix_text(pl, l->wide) : "0";
+
+	return pl_named(pl, k,
+		"\t\tconst long long wide = %s, bytes = cols * %d + wide * %d;\n\n"
+		"\t\twhile (t < 4 && (cols > 32 * t || rows * t < 2048LL * ww_device(p)->sm_count ||\n"
+		"\t\t\t128 / t * bytes > 32 << 10))\n"
+		"\t\t\tt *= 2;\n"
+		"\t\tconst long long r = 128 / t, ch = ww_cdiv(cols, t * v);\n\n"
+		"\t\tif (r * bytes > 46 << 10)\n\t\t\tww_fail(p, \"rows are too long to be staged\");\n"
+		"\t\tww_define(p, \"@_STAGED\", cols);\n\t\tww_define(p, \"@_STORED\", wide);\n",
+		wide, pl_itemsize(l->staged->dt), l->stored ? pl_itemsize(l->stored->dt) : 0);
+}
+
 /* T threads a row. */
 static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 {
@@ -596,11 +639,12 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 			"\tconst int lane = threadIdx.x %% T, rank = blockIdx.x %% CL;\n"
 			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x / CL * R + threadIdx.x / T;\n"
 			"\tconst bool live = at < rows;\n\tconst ix_t row = live ? at : rows - 1;\n\n\t(void)box;\n\t(void)cbox;\n"
-			"\t(void)row;\n",
+			"\t(void)row;\n%s",
 			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), k->n_red ? k->n_red : 1,
-			l->turned ? pl_named(pl, k, "\t__shared__ float turned[@_TURNED * (R + 1)];\n") : "", rows, cols));
+			l->turned ? pl_named(pl, k, "\t__shared__ float turned[@_TURNED * (R + 1)];\n") : "", rows, cols,
+			stage_rows(pl, k)));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
-	ww_str_addf(s, "%s%s%s}\n\n", row_body(pl, k), store_turned(pl, k),
+	ww_str_addf(s, "%s%s%s%s}\n\n", row_body(pl, k), store_turned(pl, k), store_staged(pl, k),
 		l->cluster ? "\tif (CL > 1)\n\t\tww::cluster_sync();	/* the others may still read cbox */\n" : "");
 	k->launch = pl_named(pl, k,
 		"\t{\n%s\t\tconst long long rows = %s, cols = %s;\n\t\tlong long t = %d, cl = 1;\n\n%s%s"
@@ -611,8 +655,11 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 		pick_v(pl, k), rows, cols,
 		l->threads      ? l->threads
 			: l->turned ? 4
+			: l->staged ? 1
 						: 32,
-		l->turned ? turned_shape(pl, k) : rows_shape(pl, k),
+		l->turned       ? turned_shape(pl, k)
+			: l->staged ? staged_shape(pl, k)
+						: rows_shape(pl, k),
 		l->held ? "\t\tif (ch * v > 64)\n\t\t\tww_fail(p, \"rows are too long for registers\");\n" : "",
 		pl_plan_args(pl, k, "\t\t"));
 }

@@ -75,6 +75,10 @@ struct loop {
 	int stepwise;       /* cuda, rows: small blocks go along their row step by step */
 	const char *turned; /* cuda, rows, of a result that lies along the rows: stores an element of what the block's
 	                     * threads left in shared memory, so that neighbours store neighbours; or NULL */
+	/* cuda, rows: what a block brings to shared memory by vectors, since no vector divides its rows, and what it stores
+	 * from there, each a row of `wide` elements; or NULL */
+	const struct buf *staged, *stored;
+	const struct ix *wide;
 	enum skeleton skeleton;
 	const char *eps; /* of a norm's skeleton: a literal; NULL: none */
 	/* Anchors: */
@@ -137,6 +141,8 @@ enum { PL_BESIDE = 8, PL_SEGMENT = 64 };
 int pl_fits_beside(const struct pl *pl, int64_t rows, int64_t cols, int vec, int size, int most);
 /* The linear number of a row kernel's current column, as text. */
 const char *pl_linear_column(struct pl *pl, struct kern *k);
+/* `off` of the first row. */
+const struct ix *pl_in_row(struct pl *pl, const struct kern *k, const struct ix *off);
 /* cpu: do stores along the lane go around the caches?  Not those of pointwise kernels with rows of few vectors that are
  * not whole: two rows write a line in part each, which costs more than is saved.  Loads across memory, whose lines
  * should stay in the caches, are worth more. */

@@ -179,6 +179,12 @@ const char *pl_cuda_loads(
 	return s;
 }
 
+/* The place, among the block's rows of results in shared memory, of what lies at `off`. */
+static const struct ix *in_stored(struct pl *pl, const struct kern *k, const struct ix *off)
+{
+	return ix_add(pl, ix_mul(pl, ix_temp(pl, "own"), k->loop->wide), pl_in_row(pl, k, off));
+}
+
 const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char *start, const char **terms,
 	const char **decl, const char *cond)
 {
@@ -203,16 +209,19 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 			*decl = pl_fmt(pl, *sub ? "%sfloat o%d[%s_U][V];\n" : "%sfloat o%d[V];\n", *decl, o, k->name);
 			ww_str_addf(e->block[level], "o%d%s[l] = (float)%s;\n", o, sub, t.t);
 			*terms = pl_cuda_terms(pl, *terms, off, e->lane);
-			after = pl_fmt(pl, "%s%sww::store%s(%s + %s, o%d%s);\n", after, cond, b->kind == B_OUTPUT ? "_stream" : "",
-				b->name, at_start(pl, off, e->lane, start), o, sub);
+			after = k->loop->stored
+				? pl_fmt(pl, "%s%sww::store(stored + %s, o%d);\n", after, cond,
+					  at_start(pl, in_stored(pl, k, off), e->lane, start), o)
+				: pl_fmt(pl, "%s%sww::store%s(%s + %s, o%d%s);\n", after, cond, b->kind == B_OUTPUT ? "_stream" : "",
+					  b->name, at_start(pl, off, e->lane, start), o, sub);
 		} else if (k->loop->turned) {
 			ww_str_addf(e->block[level], "turned[%s * (R + 1) + threadIdx.x / T] = (float)%s;\n",
 				pl_fmt(pl, "(%s)", pl_linear_column(pl, k)), t.t);
 			k->loop->turned = pl_fmt(pl, "%s[%s] = %s;\n", b->name, ix_text(pl, off),
 				pl_to_store(pl, "turned[c * (R + 1) + threadIdx.x % R]", v->dt, b->dt));
 		} else {
-			ww_str_addf(e->block[level], "%s%s[%s] = %s;\n", cond, b->name, ix_text(pl, off),
-				pl_to_store(pl, t.t, v->dt, b->dt));
+			ww_str_addf(e->block[level], "%s%s[%s] = %s;\n", cond, k->loop->stored ? "stored" : b->name,
+				ix_text(pl, k->loop->stored ? in_stored(pl, k, off) : off), pl_to_store(pl, t.t, v->dt, b->dt));
 		}
 	}
 	return after;
