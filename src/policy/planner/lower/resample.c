@@ -112,28 +112,34 @@ static void channel_shuffle(struct pl *pl, struct gnode *n)
 	done(n, pl_view(pl, a, a->rank, a->size, map));
 }
 
-/* Nearest upsampling (torch's mode "nearest"). */
-static void upsample_nearest(struct pl *pl, struct gnode *n)
+/* The factor by which axis d is resampled, where it was given and is another one than the quotient of the sizes (9
+ * elements by 2.1 are 18); else 0.  at: the position of the first factor, or of their list. */
+static double factor_of(struct pl *pl, struct gnode *n, int at, int d)
 {
-	struct val *a = self(pl, n);
-	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
+	static const char *const names[] = { "scales_d", "scales_h", "scales_w" };
+	int rank = n->meta[0].rank, axis = d - 2;
+	struct garg *g = pl_arg(n, at, "scale_factors");
+	double in = (double)ix_num(self(pl, n)->size[d]), out = (double)n->meta[0].size[d], factor = 0;
 
-	for (int d = 0; d < a->rank; d++) {
-		int64_t in = ix_num(a->size[d]), out = n->meta[0].size[d];
+	if (g && g->kind == G_LIST)
+		g = axis < g->n ? &g->item[axis] : NULL;
+	else
+		g = pl_arg(n, at + axis, rank == 3 ? "scales" : names[5 - rank + axis]);
+	if (g && (g->kind == G_FLOAT || g->kind == G_INT))
+		factor = g->kind == G_FLOAT ? g->f : (double)g->i;
+	if (!(factor > 0) || fabs(factor * in - out) <= 1e-6 * out)
+		return 0;
+	if (in == out) /* PyTorch's kernels differ on whether the factor counts then */
+		pl_cannot(pl, n, "a factor that is not 1 leaves a size as it is");
+	return factor;
+}
 
-		if (in == out) {
-			size[d] = a->size[d];
-			map[d] = pl->place[d];
-		} else if (out % in == 0) {
-			size[d] = ix_mulc(pl, a->size[d], out / in);
-			map[d] = ix_div(pl, pl->place[d], ix_const(pl, out / in));
-		} else {
-			size[d] = ix_const(pl, out);
-			map[d] = ix_div(pl, ix_mulc(pl, pl->place[d], in), ix_const(pl, out));
-			pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
-		}
-	}
-	done(n, pl_view(pl, a, a->rank, size, map));
+/* How far apart results are, in elements of the operand. */
+static double step_of(int64_t in, int64_t out, int align, double factor)
+{
+	if (align)
+		return out > 1 ? (double)(in - 1) / (double)(out - 1) : 0;
+	return factor > 0 ? 1 / factor : (double)in / (double)out;
 }
 
 /* The index of an element of the result along an axis as a float.  No 64-bit integers: a GPU takes four times as long
@@ -153,6 +159,67 @@ static struct val *last_index(struct pl *pl, int64_t in)
 
 /* A float between 0 and an axis's length as an index. */
 static struct val *to_index(struct pl *pl, struct val *v) { return pl_cast(pl, v, WW_I32); }
+
+/* One axis of nearest upsampling by a factor that is not the quotient of the sizes: element floor((i + shift) /
+ * factor), in fp32 as PyTorch computes it. */
+static struct val *nearest_axis(struct pl *pl, struct val *a, int d, int64_t out, double shift, double factor)
+{
+	int64_t in = ix_num(a->size[d]);
+	const struct ix *size[PL_MAX_RANK], *one[1], *imap[1] = { pl->place[d] };
+	struct val *at;
+
+	memcpy(size, a->size, sizeof(size));
+	pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
+	one[0] = size[d] = ix_const(pl, out);
+	at = pl_op2(pl, OP_ADD, index_f32(pl, one), pl_constf(pl, WW_F32, shift));
+	at = pl_op1(pl, OP_FLOOR, pl_op2(pl, OP_MUL, at, pl_constf(pl, WW_F32, 1 / factor)));
+	at = to_index(pl, pl_op2(pl, OP_MINIMUM, at, last_index(pl, in)));
+	return pl_gather(pl, a, pl_view(pl, at, a->rank, size, imap), d, a->rank, size, pl->place);
+}
+
+/* The same of nearest upsampling, of whose two modes "nearest" on a processor takes no factor for twice as many
+ * elements (nearest_idx() of PyTorch's UpSample.h). */
+static double nearest_factor(struct pl *pl, struct gnode *n, int d, int exact)
+{
+	if (d < 2 || (!exact && pl->target == WW_TARGET_CPU && n->meta[0].size[d] == 2 * ix_num(self(pl, n)->size[d])))
+		return 0;
+	return factor_of(pl, n, 2, d);
+}
+
+/* The axes of nearest upsampling whose factors are not the quotients of the sizes. */
+static struct val *nearest_by_factors(struct pl *pl, struct gnode *n, struct val *a, int exact)
+{
+	for (int d = 2; d < a->rank; d++) {
+		double factor = nearest_factor(pl, n, d, exact), shift = exact ? 0.5 : 0;
+		if (factor > 0)
+			a = nearest_axis(pl, a, d, n->meta[0].size[d], shift, factor);
+	}
+	return a;
+}
+
+/* Nearest upsampling (torch's mode "nearest"). */
+static void upsample_nearest(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
+
+	for (int d = 0; d < a->rank; d++) {
+		int64_t in = ix_num(a->size[d]), out = n->meta[0].size[d];
+
+		if (in == out || nearest_factor(pl, n, d, 0) > 0) {
+			size[d] = a->size[d];
+			map[d] = pl->place[d];
+		} else if (out % in == 0) {
+			size[d] = ix_mulc(pl, a->size[d], out / in);
+			map[d] = ix_div(pl, pl->place[d], ix_const(pl, out / in));
+		} else {
+			size[d] = ix_const(pl, out);
+			map[d] = ix_div(pl, ix_mulc(pl, pl->place[d], in), ix_const(pl, out));
+			pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
+		}
+	}
+	done(n, nearest_by_factors(pl, n, pl_view(pl, a, a->rank, size, map), 0));
+}
 
 enum { STORE_AND_LOAD = 10 /* what storing and loading an element costs, in units of pl_ops */ };
 
@@ -187,12 +254,10 @@ static void store_resampled(struct pl *pl, const struct gnode *n, struct val *a,
 }
 
 /* One axis of linear interpolation: (1 - w) x[i0] + w x[i1]. */
-static struct val *linear_axis(struct pl *pl, struct val *a, int d, int64_t out, int align, double given)
+static struct val *linear_axis(struct pl *pl, struct val *a, int d, int64_t out, int align, double factor)
 {
 	int64_t in = ix_num(a->size[d]);
-	double scale = align ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0)
-		: given > 0      ? 1 / given
-						 : (double)in / (double)out;
+	double scale = step_of(in, out, align, factor);
 	const struct ix *size[PL_MAX_RANK], *one[1];
 	struct val *pos, *lo, *hi, *w, *g[2];
 
@@ -261,12 +326,13 @@ static void upsample_linear(struct pl *pl, struct gnode *n)
 	store_resampled(pl, n, a, 2, first);
 	for (int d = first; d < a->rank; d++) {
 		int64_t in = ix_num(a->size[d]), out = n->meta[0].size[d], r = out / in;
+		double factor = factor_of(pl, n, 3, d);
 
 		if (in == out)
 			continue;
-		a = pl->target == WW_TARGET_CUDA && !align && out == in * r && !(r & (r - 1))
+		a = pl->target == WW_TARGET_CUDA && !align && !(factor > 0) && out == in * r && !(r & (r - 1))
 			? linear_axis_by(pl, a, d, r)
-			: linear_axis(pl, a, d, out, align, 0);
+			: linear_axis(pl, a, d, out, align, factor);
 	}
 	done(n, pl_cast(pl, a, n->meta[0].dt));
 }
@@ -300,14 +366,15 @@ static void upsample_exact(struct pl *pl, struct gnode *n)
 
 	for (int d = 0; d < a->rank; d++) {
 		int64_t in = ix_num(a->size[d]), out = n->meta[0].size[d];
+		int as_it_is = in == out || nearest_factor(pl, n, d, 1) > 0;
 
-		size[d] = in == out ? a->size[d] : ix_const(pl, out);
-		map[d] = in == out ? pl->place[d]
-						   : ix_div(pl, ix_addc(pl, ix_mulc(pl, pl->place[d], 2 * in), in), ix_const(pl, 2 * out));
-		if (in != out)
+		size[d] = as_it_is ? a->size[d] : ix_const(pl, out);
+		map[d] = as_it_is ? pl->place[d]
+						  : ix_div(pl, ix_addc(pl, ix_mulc(pl, pl->place[d], 2 * in), in), ix_const(pl, 2 * out));
+		if (!as_it_is)
 			pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
 	}
-	done(n, pl_view(pl, a, a->rank, size, map));
+	done(n, nearest_by_factors(pl, n, pl_view(pl, a, a->rank, size, map), 1));
 }
 
 static void fold_args(struct pl *pl, struct gnode *n, int first, struct pl_fold *f)
@@ -441,10 +508,10 @@ static struct val *cubic(struct pl *pl, struct val *t, int k)
 		f32(pl, 3));
 }
 
-static struct val *cubic_axis(struct pl *pl, struct val *a, int d, int64_t out, int align)
+static struct val *cubic_axis(struct pl *pl, struct val *a, int d, int64_t out, int align, double factor)
 {
 	int64_t in = ix_num(a->size[d]);
-	double scale = align ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0) : (double)in / (double)out;
+	double scale = step_of(in, out, align, factor);
 	const struct ix *size[PL_MAX_RANK], *one[1], *imap[1] = { pl->place[d] };
 	struct val *pos, *base, *t, *sum = NULL;
 
@@ -491,9 +558,11 @@ static void upsample_bicubic(struct pl *pl, struct gnode *n)
 
 	store_resampled(pl, n, a, 4, stores_lines(pl, a, n->meta[0].size[2]) ? a->rank - 1 : 2);
 	for (int d = a->rank - 1; d >= 2; d--) {
+		double factor = factor_of(pl, n, 3, d);
+
 		if (ix_num(a->size[d]) == n->meta[0].size[d])
 			continue;
-		a = cubic_axis(pl, a, d, n->meta[0].size[d], align);
+		a = cubic_axis(pl, a, d, n->meta[0].size[d], align, factor);
 		if (d == 3 && stores_lines(pl, a, n->meta[0].size[2]))
 			pl_make_root(pl, a);
 	}
@@ -517,11 +586,11 @@ static struct val *filter(struct pl *pl, struct val *x, int is_cubic)
 
 /* One axis of antialiased resampling: a weighted mean of the pixels under the filter, which is widened by the scale
  * where the image shrinks.  The weights are stored, of shape (out, taps). */
-static struct val *antialias_axis(struct pl *pl, struct val *a, int d, int64_t out, int align, int is_cubic)
+static struct val *antialias_axis(
+	struct pl *pl, struct val *a, int d, int64_t out, int align, double factor, int is_cubic)
 {
 	int64_t in = ix_num(a->size[d]);
-	double scale = align ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0) : (double)in / (double)out,
-		   support = (is_cubic ? 2 : 1) * (scale > 1 ? scale : 1);
+	double scale = step_of(in, out, align, factor), support = (is_cubic ? 2 : 1) * (scale > 1 ? scale : 1);
 	const struct ix *table[2] = { ix_const(pl, out), ix_const(pl, (int64_t)ceil(support) * 2 + 1) }, *size[PL_MAX_RANK],
 					*map[PL_MAX_RANK], *tap[2] = { pl->place[d], pl->place[a->rank] };
 	struct val *k = pl_cast(pl, pl_index(pl, WW_I64, 2, table, pl->place[1]), WW_F32), *o, *first, *end, *w, *at;
@@ -556,9 +625,12 @@ static void upsample_antialias(struct pl *pl, struct gnode *n)
 	struct val *a = self(pl, n);
 	int align = (int)pl_arg_int(pl, n, 2, "align_corners", 0);
 
-	for (int d = a->rank - 1; d >= 2; d--)
+	for (int d = a->rank - 1; d >= 2; d--) {
+		double factor = factor_of(pl, n, 3, d);
+
 		if (ix_num(a->size[d]) != n->meta[0].size[d])
-			a = antialias_axis(pl, a, d, n->meta[0].size[d], align, n->variant == CUBIC);
+			a = antialias_axis(pl, a, d, n->meta[0].size[d], align, factor, n->variant == CUBIC);
+	}
 	done(n, pl_cast(pl, a, n->meta[0].dt));
 }
 
