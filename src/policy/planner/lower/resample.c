@@ -134,6 +134,17 @@ static double factor_of(struct pl *pl, struct gnode *n, int at, int d)
 	return factor;
 }
 
+/* The same of nearest upsampling.  Of its two modes "nearest" on a processor takes no factor where a size stays or
+ * doubles (nearest_idx() of PyTorch's UpSample.h). */
+static double nearest_factor(struct pl *pl, struct gnode *n, int d, int exact)
+{
+	int64_t in = ix_num(self(pl, n)->size[d]), out = n->meta[0].size[d];
+
+	if (d < 2 || (!exact && pl->target == WW_TARGET_CPU && (out == in || out == 2 * in)))
+		return 0;
+	return factor_of(pl, n, 2, d);
+}
+
 /* How far apart results are, in elements of the operand. */
 static double step_of(int64_t in, int64_t out, int align, double factor)
 {
@@ -175,15 +186,6 @@ static struct val *nearest_axis(struct pl *pl, struct val *a, int d, int64_t out
 	at = pl_op1(pl, OP_FLOOR, pl_op2(pl, OP_MUL, at, pl_constf(pl, WW_F32, 1 / factor)));
 	at = to_index(pl, pl_op2(pl, OP_MINIMUM, at, last_index(pl, in)));
 	return pl_gather(pl, a, pl_view(pl, at, a->rank, size, imap), d, a->rank, size, pl->place);
-}
-
-/* The same of nearest upsampling, of whose two modes "nearest" on a processor takes no factor for twice as many
- * elements (nearest_idx() of PyTorch's UpSample.h). */
-static double nearest_factor(struct pl *pl, struct gnode *n, int d, int exact)
-{
-	if (d < 2 || (!exact && pl->target == WW_TARGET_CPU && n->meta[0].size[d] == 2 * ix_num(self(pl, n)->size[d])))
-		return 0;
-	return factor_of(pl, n, 2, d);
 }
 
 /* The axes of nearest upsampling whose factors are not the quotients of the sizes. */
@@ -326,7 +328,7 @@ static void upsample_linear(struct pl *pl, struct gnode *n)
 	store_resampled(pl, n, a, 2, first);
 	for (int d = first; d < a->rank; d++) {
 		int64_t in = ix_num(a->size[d]), out = n->meta[0].size[d], r = out / in;
-		double factor = factor_of(pl, n, 3, d);
+		double factor = align ? 0 : factor_of(pl, n, 3, d);
 
 		if (in == out)
 			continue;
@@ -558,7 +560,7 @@ static void upsample_bicubic(struct pl *pl, struct gnode *n)
 
 	store_resampled(pl, n, a, 4, stores_lines(pl, a, n->meta[0].size[2]) ? a->rank - 1 : 2);
 	for (int d = a->rank - 1; d >= 2; d--) {
-		double factor = factor_of(pl, n, 3, d);
+		double factor = align ? 0 : factor_of(pl, n, 3, d);
 
 		if (ix_num(a->size[d]) == n->meta[0].size[d])
 			continue;
@@ -626,7 +628,7 @@ static void upsample_antialias(struct pl *pl, struct gnode *n)
 	int align = (int)pl_arg_int(pl, n, 2, "align_corners", 0);
 
 	for (int d = a->rank - 1; d >= 2; d--) {
-		double factor = factor_of(pl, n, 3, d);
+		double factor = align ? 0 : factor_of(pl, n, 3, d);
 
 		if (ix_num(a->size[d]) != n->meta[0].size[d])
 			a = antialias_axis(pl, a, d, n->meta[0].size[d], align, factor, n->variant == CUBIC);
