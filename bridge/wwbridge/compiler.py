@@ -24,6 +24,8 @@ from types import SimpleNamespace
 
 import torch
 
+from .device_time import events
+
 NETWORK = 24  # modules
 LONG_MS, ENOUGH_MS = 1, 10  # a kernel that is called a few times while it is tuned; for how long
 
@@ -68,7 +70,7 @@ def tune_briefly():
         def once(fn):
             driver = runtime.driver.active
             cache = driver.get_empty_cache_for_benchmark()
-            a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            a, b = events()
             torch.cuda.synchronize()
             driver.clear_cache(cache)
             a.record()

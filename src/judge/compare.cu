@@ -38,9 +38,9 @@ struct plan {
 	unsigned *state;        /* zeros, before and after */
 	double *answer;         /* memory of the host: sum of squares, the largest, whether a part is beyond its limit */
 	unsigned n_blocks, first_block, n_kinds, items;
-	unsigned lead, mid, cols; /* the tensor: (lead, mid, cols) */
-	unsigned tiles, down, across, rounds,
-		lanes; /* tiles in mid, in cols; lanes: of a warp beside each other in a row */
+	unsigned lead, mid, cols;     /* the tensor: (lead, mid, cols) */
+	unsigned tiles, down, across; /* down: of them in mid; across: in cols */
+	unsigned rounds, lanes;       /* lanes: of a warp beside each other in a row */
 };
 
 static __device__ __forceinline__ double value(float x) { return x; }

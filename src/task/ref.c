@@ -62,8 +62,7 @@ void ww_ref_device(const json_t *o, enum ww_target target, struct ww_device *d)
 		.memory_bytes_per_s = ww_json_num(o, "memory_bytes_per_s", 0) };
 }
 
-/* The compiled kernels of comparisons (src/judge/compare.cu), open; -1 where this build has none, or for the cpu
- * target.
+/* The compiled kernels of comparisons (src/judge/compare.cu), open; -1 for the cpu target, or if this build has none.
  */
 static int compare_kernels(const struct ww_ref *r)
 {
