@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DRAWS = 16, MAX_USES = 32, RENEW_ONE_IN = 32, ENOUGH_DRAWS = 24 };
+enum { MAX_DRAWS = 16, MAX_USES = 32, ELEMENTS_A_USE = 128, ENOUGH_DRAWS = 24 };
 
 struct draw {
 	uint64_t seed;
@@ -29,6 +29,7 @@ enum { INIT, REDRAW, SMALL, LARGE, SHIFTED, N_KINDS };
 struct ww_pool {
 	struct kind kinds[N_KINDS];
 	int values;        /* the worker keeps what a draw writes too */
+	int uses;          /* judgements that a draw serves at most */
 	struct ww_rng rng; /* secret */
 	uint64_t judgement;
 	int own, taken; /* of this judgement: its second draw is a new one; draws so far */
@@ -106,6 +107,7 @@ enum ww_rc ww_pool_open(struct ww_pool **out, const struct ww_ref_shapes *shapes
 	WW_CHECK(WW_NEW(p, 1, err));
 	memcpy(p->kinds, kinds, sizeof(kinds));
 	/* References are worth more than values: on a GPU drawing takes a millisecond, on the cpu more than copying. */
+	p->uses = between(floating_elements(shapes) / ELEMENTS_A_USE, 0, MAX_USES);
 	p->values = target == WW_TARGET_CPU || (double)pool_bytes / bytes_per_draw(shapes, rule, 1) >= ENOUGH_DRAWS;
 	if (!deal(p, (double)pool_bytes / bytes_per_draw(shapes, rule, p->values), rule)) {
 		free(p);
@@ -162,7 +164,7 @@ uint64_t ww_pool_next(struct ww_pool *p, double scale, double shift, enum ww_ref
 	struct draw *d = k ? pick(p, k, lot) : NULL;
 	if (!k || (!d && k->n == k->size))
 		return 0;
-	if (!d || d->uses >= MAX_USES || one_in(p, RENEW_ONE_IN)) {
+	if (!d || d->uses >= p->uses || one_in(p, p->uses)) {
 		if (k->n < k->size)
 			d = &k->draws[k->n++];
 		*d = (struct draw){ .seed = ww_rng_secret() | 1, .lot = lot }; /* never 0, which says that there is none */

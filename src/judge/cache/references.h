@@ -12,9 +12,10 @@
  *   - A verdict that is not ok may say a lot about the draw at hand (expected values, which draw it was that failed):
  *     that draw is dropped at once (ww_pool_spoil).
  *   - A verdict that is ok has a few numbers that a candidate can bend within the tolerance (errors, times):
- *     generously, 64 bits about all its draws together.  A draw serves at most 32 judgements, on average twenty, so
- *     at most 2,000 bits can leak of it in its whole life.  Only tasks with at least WW_POOL_MIN_ELEMENTS floating
- *     output elements have a pool at all: at the tolerances of the rules their outputs are some ten times that.
+ *     generously, 64 bits about all its draws together.  A draw serves at most one judgement for each 128 floating
+ *     elements of the outputs, and at most 32, on average two thirds of that: so in its whole life at most half a bit
+ *     of an element can leak, of the ten and more that an element has at the tolerances of the rules.  Tasks with
+ *     fewer than WW_POOL_MIN_ELEMENTS of them have no pool.
  *   - Within one judgement no draw comes twice, except where a run is repeated on purpose.
  *   - What is handed in is judged in full, and a full judgement has one draw that is not from here: the second, whose
  *     parameters are re-drawn.  So it is never a repetition of the verdicts that a policy has seen.
@@ -29,7 +30,7 @@
 
 struct ww_pool;
 
-enum { WW_POOL_MIN_ELEMENTS = 4096 };
+enum { WW_POOL_MIN_ELEMENTS = 256 };
 
 /* How many draws of this task may be kept in pool_bytes of the reference worker's memory.  NULL (with WW_OK) where the
  * task can have no pool; every function below takes that for a pool that is always empty. */

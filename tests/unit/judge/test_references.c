@@ -92,6 +92,31 @@ static void test_draws_come_again_but_not_for_ever(void **state)
 	free(all);
 }
 
+/* What may leak of a draw goes with what its outputs hold. */
+static void test_small_outputs_come_again_less_often(void **state)
+{
+	static const struct {
+		long long elements;
+		int uses;
+	} rows[] = { { WW_POOL_MIN_ELEMENTS, 2 }, { 521, 4 }, { 1005, 7 }, { 4095, 31 }, { 1 << 20, 32 } };
+	uint64_t *all = calloc(MAX_SEEDS, sizeof(*all));
+	(void)state;
+	for (size_t k = 0; k < WW_ARRAY_LEN(rows); k++) {
+		struct ww_pool *p = make(WW_F32, rows[k].elements, WW_RULE_STRICT, 64 * (8 << 20));
+		int n = 0, most = 0;
+		for (int i = 0; i < 150; i++)
+			n += judgement(p, 8, all + n);
+		for (int i = 0; i < n; i++) {
+			int times = count(all, n, all[i]);
+			most = times > most ? times : most;
+		}
+		assert_int_equal(n, 150 * 13);
+		assert_in_range(most, rows[k].uses * 3 / 4, rows[k].uses);
+		ww_pool_close(p);
+	}
+	free(all);
+}
+
 /* The second draw of a closing judgement is never one of the pool; the others are, as in each judgement. */
 static void test_a_closing_judgement_has_a_draw_of_its_own(void **state)
 {
@@ -196,6 +221,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_who_has_a_pool),
 		cmocka_unit_test(test_draws_come_again_but_not_for_ever),
+		cmocka_unit_test(test_small_outputs_come_again_less_often),
 		cmocka_unit_test(test_a_closing_judgement_has_a_draw_of_its_own), cmocka_unit_test(test_a_small_pool_runs_dry),
 		cmocka_unit_test(test_what_was_spoken_about_is_gone), cmocka_unit_test(test_what_comes_next_is_kept),
 		cmocka_unit_test(test_lots), cmocka_unit_test(test_paper) };
