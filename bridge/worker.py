@@ -180,10 +180,9 @@ class Worker:
         return {"has_uneven": has}, []
 
     def compare(self, q, fds):
-        answer = self.loaded().compare(q["rule"], bool(q.get("if_finite")), q.get("near_ties") or {})
-        drawn = bool(q.get("next") and answer["pass"] and answer["outputs"])
-        next_, _ = self.draw(q["next"], ()) if drawn else ({}, [])
-        return {**answer, "drawn": drawn, **next_}, []
+        next_ = q.get("next") and (lambda: self.draw(q["next"], ())[0])
+        return {"drawn": False, **self.loaded().compare(q["rule"], bool(q.get("if_finite")), q.get("near_ties") or {},
+                                                        next_)}, []
 
     def degenerate(self, q, fds):
         return self.loaded().degenerate(int(q["seed_a"]), int(q["seed_b"])), []

@@ -20,6 +20,7 @@ THREADS, ROWS_AT_ONCE, WARP = 256, 4, 32  # as in compare.cu
 ROWS, COLUMNS, ELEMENTS = range(3)
 TILES = 4096  # most tiles, about: their sums are read again
 SCRATCH, LAYOUTS = 1 << 25, 4  # bytes of sums of an output; layouts whose buffers are kept
+AT_ONCE, QUEUED = 2, 4  # answers: of comparisons that are waited for at once, and of those of start()
 PER_PROCESSOR = 2  # thread blocks
 NAMES = {torch.float32: "compare_float32", torch.float64: "compare_float64", torch.float16: "compare_float16",
          torch.bfloat16: "compare_bfloat16"}
@@ -123,15 +124,16 @@ class Fused:
 
     def __init__(self, kernels, device):
         self.kernels, self.device, self.prepared = kernels, device, collections.OrderedDict()
-        self.answers = torch.zeros(2, 3, dtype=torch.float64, pin_memory=device.type == "cuda")
+        self.answers = torch.zeros(AT_ONCE + QUEUED, 3, dtype=torch.float64, pin_memory=device.type == "cuda")
 
     def near(self, found, exact, limit2, where, sums=None):
         """(sum of squares of found - exact, the largest difference, whether a part is beyond its limit), as numbers;
         None where this does not take them.  exact: None for zeros; sums: gets the sums of squares of all parts."""
         return self.answer(0) if self.start(found, exact, limit2, where, sums) else None
 
-    def answer(self, which):
-        self.kernels.wait()
+    def answer(self, which, waited=False):
+        if not waited:
+            self.kernels.wait()
         err2, top, beyond = self.answers[which].tolist()
         return err2, top, bool(beyond)
 
@@ -151,6 +153,7 @@ class Fused:
         held = *(t if t is None else t.reshape(-1).contiguous() for t in (found, exact, limit2)), sums
         p = ready.plan
         p.found, p.exact, p.limit2, p.sums = (None if t is None else t.data_ptr() for t in held)
+        self.answers[which] = math.nan  # no answer is taken for one that has not been written
         p.answer = self.answers[which].data_ptr()
         self.kernels.run(found.dtype, ready.blocks, p)
         return True
@@ -187,6 +190,16 @@ def near(found, exact, limit2, where):
     """Fused.near(); None also where there are no kernels."""
     one = _on(found)
     return one and one.near(found, exact, limit2, where)
+
+
+def start(comparisons):
+    """Queue the comparison of each (found, exact, limit2, where), QUEUED at most, and wait for none.  A function that
+    gives near() of each, to be called once the device has been waited for and before the next start(); None where one
+    is not taken."""
+    one = comparisons and len(comparisons) <= QUEUED and _on(comparisons[0][0])
+    if not one or not all(one.start(*c, which=AT_ONCE + i) for i, c in enumerate(comparisons)):
+        return None
+    return lambda: [one.answer(AT_ONCE + i, waited=True) for i in range(len(comparisons))]
 
 
 def finite_sums(where, *pairs):

@@ -36,6 +36,11 @@ class Pool:
         self.entries.move_to_end(key)
         return entry[:2]
 
+    def values(self, key):
+        """What a draw has written, where it is kept."""
+        entry = self.entries.get(key)
+        return entry and entry[1]
+
     def put(self, key, references, values):
         """Replace the entry of this key. references: None: nothing has been compared with this draw yet; values: what
         the draw has written, None: do not keep it."""

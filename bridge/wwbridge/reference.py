@@ -186,9 +186,28 @@ class References:
         """cost: what near ties may cost, and in the answer what they did."""
         rows, self.cost = [], cost or ties.Cost()
         for i, found in enumerate(outputs):
-            row = self.judge(i, found, rule)
-            rows.append({k: number(v) if isinstance(v, float) else v for k, v in row.items() if k != "excess"})
-        return {"pass": all(r["pass"] for r in rows), "rule": rule, "outputs": rows, "near_ties": self.cost.answer()}
+            rows.append(self.judge(i, found, rule))
+        return self._answer(rows, rule, self.cost)
+
+    @staticmethod
+    def _answer(rows, rule, cost):
+        rows = [{k: number(v) if isinstance(v, float) else v for k, v in r.items() if k != "excess"} for r in rows]
+        return {"pass": all(r["pass"] for r in rows), "rule": rule, "outputs": rows, "near_ties": cost.answer()}
+
+    def start(self, outputs, rule):
+        """Queue compare() of right outputs behind what is on the device, and wait for nothing.  A function that gives
+        its answer, to be called once the device has been waited for, or None where compare() has to look; None where
+        these outputs are not compared so."""
+        if rule != "strict" or not all(floating(f) and (f.numel() == 1 or f.numel() >= 2 * FEWER) for f in outputs):
+            return None
+        near = fused.start([(f, e, p and p.limit2, layout(e)) for f, e, p in zip(outputs, self.exact, self.limits)])
+
+        def answer():
+            rows = [right(f, e, own, (size_of(err2, top, e, own["rms"]), not beyond))
+                    for f, e, own, (err2, top, beyond) in zip(outputs, self.exact, self.own, near())]
+            return self._answer(rows, rule, ties.Cost()) if all(rows) else None
+
+        return near and answer
 
     def judge(self, i, found, rule):
         exact, default, own = self.exact[i], self.default[i], self.own[i]
@@ -617,7 +636,12 @@ def all_near(found, exact, rms, limit2):
     limit is exceeded, the caller compares in detail."""
     where = layout(exact)
     err2, top, beyond = fused.near(found, exact, limit2, where) or near_by_operators(found, exact, limit2, where)
-    return {"err_rel": relative(err2, rms * rms * exact.numel()), "err_abs": top, "at": None}, not beyond
+    return size_of(err2, top, exact, rms), not beyond
+
+
+def size_of(err2, top, exact, rms):
+    """An error, from its sum of squares and its largest."""
+    return {"err_rel": relative(err2, rms * rms * exact.numel()), "err_abs": top, "at": None}
 
 
 def near_by_operators(found, exact, limit2, where):
@@ -637,24 +661,32 @@ def without(found, exact, layout_, parts):
     return out
 
 
+def most(own):
+    """The largest relative and absolute error of a whole output."""
+    return max(4 * own["err_rel"], own["floor"]), 16 * max(own["err_abs"], own["floor"] * own["rms"])
+
+
+def right(found, exact, own, near):
+    """The row of an output that is right by the fast comparison, of which all_near() says `near`; else None."""
+    (size, good), (limit_rel, limit_abs) = near, most(own)
+    if not good or not size["err_rel"] <= limit_rel or not size["err_abs"] <= limit_abs:
+        return None
+    return describe(found, exact, own, size, Violations(found.dtype), True, limit_rel, limit_abs)
+
+
 def judge_strict(found, exact, default, own, limits, neighbours=0, tied=None):
     """docs/design/rules.md, section 4.  If PyTorch's own run is not finite but the reference is (an overflow of its
     type), either is right. limits: of the parts, None if there are none; neighbours: how many went into these
     limits; tied: near ties, parts that are right."""
-    limit_rel = max(4 * own["err_rel"], own["floor"])
-    limit_abs = 16 * max(own["err_abs"], own["floor"] * own["rms"])
+    limit_rel, limit_abs = most(own)
     limit2 = None if limits is None else limits.wide[neighbours] if neighbours else limits.limit2
     limit2 = limit2 if tied is None else torch.where(tied, math.inf, limit2)
     own = {**own, "limit_rel": limit_rel, "limit_abs": limit_abs}
-    v, good = Violations(found.dtype), True
-    if exact.numel():
-        near, good = all_near(found, exact, own["rms"], limit2)
-        good = good and near["err_rel"] <= limit_rel and near["err_abs"] <= limit_abs
-    else:
-        near = {"err_rel": 0.0, "err_abs": 0.0, "at": None}
-    if good:
-        return describe(found, exact, own, near, v, True, limit_rel, limit_abs)
-    size = Distance(found, exact)
+    near = all_near(found, exact, own["rms"], limit2) if exact.numel() else (size_of(0.0, 0.0, exact, own["rms"]), True)
+    row = right(found, exact, own, near)
+    if row:
+        return row
+    v, size = Violations(found.dtype), Distance(found, exact)
     for start, (f, e, d) in chunks(found, exact, default):
         f, e = f.double(), e.double()
         if size.add(start, f, e) <= limit_abs:

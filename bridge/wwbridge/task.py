@@ -141,7 +141,7 @@ class Task:
         self.filename = f"<{name}>"
         self._graph = self._shared = self._clock = self._references = self._draw_key = None
         self._returned, self._shares = None, False  # what a candidate's last call returned; wipe()
-        self._uneven = self._loosest = None
+        self._drawn = self._uneven = self._loosest = None
         self._pool = Pool(target, target.pool_bytes)
         self.out_meta, self.out_apart = [], []
         self.local.enter()
@@ -488,6 +488,7 @@ class Task:
         if lot not in ("", "plain", "uneven") or (lot and (scale, shift, params) != (1.0, 0.0, "redraw")):
             raise Refuse("request", "draw: lot must be plain or uneven, with new parameters and inputs as they are")
         self._forget_outputs()
+        self._drawn = (seed, scale, shift, params, keep, keep_values, later, lot)
         self._draw_key = (seed, scale, shift, params, lot == "uneven", keep) if keep else None
         self._keeps_values = keep_values
         self._references, values = self._pool.get(self._draw_key)
@@ -622,8 +623,10 @@ class Task:
                 self._pool.put(self._draw_key, self._references, self._values if self._keeps_values else None)
         return self._references.answer()
 
-    def compare(self, rule, if_finite=False, near_ties=None):
-        """near_ties: what the runs for them may cost (ties.Cost); no bound of the judge's where it is empty."""
+    def compare(self, rule, if_finite=False, near_ties=None, draw_next=None):
+        """near_ties: what the runs for them may cost (ties.Cost); no bound of the judge's where it is empty.
+        draw_next(): makes another draw and returns what is to be said of it; it is made where all outputs are right,
+        and the answer says so."""
         if self._shared is None:
             raise Refuse("request", "compare needs buffers and a draw first")
         if rule not in ("strict", "paper"):
@@ -632,7 +635,33 @@ class Task:
         if if_finite and not reference["finite"]:
             return {"reference": reference, "pass": True, "rule": rule, "outputs": [], "near_ties": Cost().answer()}
         outputs = self._returned.copies if self._returned else self._shared.outputs
-        return {"reference": reference, **self._references.compare(outputs, rule, Cost(**(near_ties or {})))}
+        answer = draw_next and self._compare_and_draw(outputs, rule, draw_next)
+        if not answer:
+            answer = self._references.compare(outputs, rule, Cost(**(near_ties or {})))
+            if draw_next and answer["pass"]:
+                answer.update(drawn=True, **draw_next())
+        return {"reference": reference, **answer}
+
+    def _compare_and_draw(self, outputs, rule, draw_next):
+        """Queue the comparison and behind it the next draw, and wait once for both: else others who share a GPU get it
+        in between.  Where the outputs are not right after all, the draw at hand is made again; that costs least for one
+        whose values are kept.  None where compare() has to look."""
+        if self._returned or not self._pool.values(self._draw_key):
+            return None
+        references, drawn = self._references, self._drawn
+        answer = references.start(outputs, rule)
+        if not answer:
+            return None
+        try:
+            said = draw_next()
+        except Refuse:  # compare() says whether it is to be made
+            said = None
+        answer = answer() if said is not None else None
+        if answer:
+            return {**answer, "drawn": True, **said}
+        self.draw(*drawn)
+        self._references = references
+        return None
 
     # ---- Candidates in a PyTorch form, which run in processes of their own
 

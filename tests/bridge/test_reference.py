@@ -1371,6 +1371,67 @@ def same(a, b):
     return all(torch.equal(x, y) for x, y in zip(a[0] + a[1], b[0] + b[1])) and a[2] == b[2] and str(a[3]) == str(b[3])
 
 
+class Queued:
+    """In place of fused.Fused: what is queued is computed at once, and read once it has been waited for."""
+
+    def __init__(self, events):
+        self.events, self.answers = events, {}
+
+    def near(self, *found):
+        return None
+
+    def start(self, found, exact, limit2, where, sums=None, which=0):
+        from wwbridge.reference import near_by_operators
+
+        if sums is None:
+            self.events.append("compare")
+            self.answers[which] = near_by_operators(found, exact, limit2, where)
+        return sums is None
+
+    def answer(self, which, waited=False):
+        assert waited and self.events[-1] == "wait"
+        return self.answers[which]
+
+
+@test
+def a_comparison_and_the_next_draw_are_waited_for_once():
+    from wwbridge import fused
+
+    def compare(k, wrong, queued, limit=None):
+        """The answer, what the task holds behind it, and what was done."""
+        events, sync = [], k.target.sync
+        k.draw(1, 1.0, 0.0, "redraw", "strict")
+        k.reference()
+        for o, d in zip(k._shared.outputs, k._references.default):
+            o.copy_(d + wrong)
+        fused._open = Queued(events) if queued else None
+        k.target.sync = lambda: events.append("wait")
+        try:
+            answer = k.compare("strict", draw_next=lambda: {"has_uneven": k.draw(2, 1.0, 0.0, "redraw", "strict")})
+        finally:
+            k.target.sync = sync
+            fused.use(None)
+        held = [t.detach().clone() for t in (*k.inputs, *k.params.values(), *k._shared.inputs, *k._shared.params)]
+        return answer, held, k._references and k._references.answer(), events
+
+    def alike(a, b):
+        return str(a[0]) == str(b[0]) and all(map(torch.equal, a[1], b[1])) and a[2] == b[2]
+
+    two = dict(forward="return self.l(x[0]) + x[1], (x[0] * x[1]).sum(-1)", init="self.l = nn.Linear(8, 8)",
+               inputs="[torch.randn(2, 64, 8)]")
+    for kind in (two, dict(forward="return x * 2", inputs="[torch.randn(64, 8)]")):
+        k = pooled(**kind)
+        for wrong in (0.0, 1.0):
+            usual, once = compare(k, wrong, False), compare(k, wrong, True)
+            assert alike(usual, once) and bool(usual[0].get("drawn")) == (not wrong), (usual[0], once[0])
+            assert once[3] == ["compare"] * len(k.out_meta) + ["wait"] * (1 if not wrong else 2), once[3]
+            right = compare(k, 0.0, True)  # what was queued for nothing has left no trace
+            assert right[0]["drawn"] and right[0]["pass"]
+    for k in (pooled(limit=0, **two), pooled(forward="return x.argmax(-1), x * 2", inputs="[torch.randn(64, 8)]")):
+        usual, once = compare(k, 0.0, False), compare(k, 0.0, True)  # nothing is kept; not compared so
+        assert alike(usual, once) and "compare" not in once[3] and once[0]["drawn"]
+
+
 @test
 def a_draw_from_the_pool_is_the_draw_that_it_was():
     kinds = [*MODULES.values(), dict(forward="return x[1:], x.argmax(-1), x.half()"),
