@@ -209,8 +209,8 @@ static double now_us(void)
 	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-/* A call that does not count: what the events say of it. */
-static CUresult run_graph(struct ww_cuda *x, CUgraphExec graph, double *event_us)
+/* A call that does not count: what the events say of it.  guard: look at the guard bytes behind it. */
+static CUresult run_graph(struct ww_cuda *x, CUgraphExec graph, int guard, double *event_us)
 {
 	float ms = 0;
 	CUresult e = x->cuEventRecord(x->start, x->stream);
@@ -218,6 +218,8 @@ static CUresult run_graph(struct ww_cuda *x, CUgraphExec graph, double *event_us
 		e = x->cuGraphLaunch(graph, x->stream);
 	if (e == CUDA_SUCCESS)
 		e = x->cuEventRecord(x->stop, x->stream);
+	if (e == CUDA_SUCCESS && guard)
+		e = ww_cuda_queue_guards(x);
 	if (e == CUDA_SUCCESS)
 		e = x->cuStreamSynchronize(x->stream);
 	if (e == CUDA_SUCCESS)
@@ -262,6 +264,7 @@ static int cuda_prepare(void *self, unsigned flags, struct ww_run_reply *r)
 	CUresult e = CUDA_SUCCESS;
 
 	x->flush_next = (flags & WW_RUN_FLUSH) != 0;
+	x->guard_next = (flags & WW_RUN_GUARDS) != 0;
 	if (x->flush_next && (kind = ww_cuda_flush_open(x, r)) != WW_RUN_OK)
 		return kind;
 	if (x->flush_next)
@@ -277,9 +280,9 @@ static int cuda_go(void *self, const struct ww_run_part *nodes, struct ww_run_re
 	const struct ww_cuda_part *p = part_of(x, nodes);
 	struct ww_believed b = { 0 };
 	CUresult e;
-	int flush = x->flush_next;
+	int flush = x->flush_next, guard = x->guard_next;
 
-	x->flush_next = 0;
+	x->flush_next = x->guard_next = x->guards_queued = 0;
 	r->stamp_us = r->call_us = flush ? 0 : NAN;
 	if (!p && (!x->parts || nodes->from != nodes->to))
 		return WW_RUN_BROKEN;
@@ -292,7 +295,7 @@ static int cuda_go(void *self, const struct ww_run_part *nodes, struct ww_run_re
 		r->call_us = b.host_us;
 		r->contradicted = (uint32_t)b.contradicted;
 	} else {
-		e = run_graph(x, p->exec, &r->device_us);
+		e = run_graph(x, p->exec, guard, &r->device_us);
 	}
 	return e == CUDA_SUCCESS ? WW_RUN_OK : ww_cuda_fault(x, r, e);
 }

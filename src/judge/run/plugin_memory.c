@@ -9,7 +9,8 @@
  * Digests (repeat.c defines them) are computed by a kernel of ours on the candidate's stream: the sum is set to zero
  * after the candidate has ended and fetched before its next run begins, so that none of its kernels is alive while the
  * sum means anything.  The guards have a digest too: most often nothing has changed, and the device can tell without a
- * copy. */
+ * copy.  It is queued behind the call, as the digest of a repeat is, and waited for with it: where several processes
+ * share the device, each wait hands it to another one. */
 #include "judge/run/kernels_ptx.h"
 #include "judge/run/plugin_parts.h"
 
@@ -32,6 +33,7 @@ int ww_cuda_memory_open(struct ww_cuda *x, struct ww_run_reply *r)
 {
 	CUmemAllocationProp prop;
 	CUmodule module;
+	void *behind;
 	int kind = WW_RUN_OK;
 	memory_prop(x, &prop);
 	WW_CUDA_TRY(x->cuMemGetAllocationGranularity(&x->granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
@@ -40,6 +42,8 @@ int ww_cuda_memory_open(struct ww_cuda *x, struct ww_run_reply *r)
 	WW_CUDA_TRY(x->cuModuleGetFunction(&x->digest, module, "ww_digest"), "digest");
 	WW_CUDA_TRY(x->cuModuleGetFunction(&x->stamp, module, "ww_stamp"), "stamp");
 	WW_CUDA_TRY(x->cuMemAlloc(&x->sum, 8), "memory for the digest");
+	WW_CUDA_TRY(x->cuMemAllocHost(&behind, sizeof(*x->behind)), "memory for the digest");
+	x->behind = behind;
 	x->sm_count = ww_cuda_attribute(x, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 out:
 	return kind;
@@ -174,11 +178,17 @@ static CUresult queue_digest(struct ww_cuda *x, CUdeviceptr at, size_t bytes, ui
 		x->digest, (unsigned)(blocks < most ? blocks : most), 1, 1, 256, 1, 1, 0, x->stream, args, NULL);
 }
 
+static CUresult queue_sum(struct ww_cuda *x, CUresult e)
+{
+	return e == CUDA_SUCCESS ? x->cuMemcpyDtoHAsync(&x->behind->sum, x->sum, 8, x->stream) : e;
+}
+
 static CUresult take_sum(struct ww_cuda *x, CUresult e, uint64_t *out)
 {
 	if (e == CUDA_SUCCESS)
-		e = x->cuMemcpyDtoHAsync(out, x->sum, 8, x->stream);
-	return e == CUDA_SUCCESS ? x->cuStreamSynchronize(x->stream) : e;
+		e = x->cuStreamSynchronize(x->stream);
+	*out = x->behind->sum;
+	return e;
 }
 
 /* All outputs as they are when everything queued has ended.  Whole pairs of words: what lies behind a buffer in its
@@ -191,7 +201,7 @@ CUresult ww_cuda_digest_outputs(struct ww_cuda *x, uint64_t key, uint64_t *out)
 		if (b->role == WW_BUF_OUTPUT)
 			e = queue_digest(x, b->data, (b->bytes + 15) & ~(size_t)15, key + b->index);
 	}
-	return take_sum(x, e, out);
+	return take_sum(x, queue_sum(x, e), out);
 }
 
 static CUdeviceptr guards_behind(const struct ww_cuda_buffer *b)
@@ -199,8 +209,7 @@ static CUdeviceptr guards_behind(const struct ww_cuda_buffer *b)
 	return (b->data + b->bytes + 15) & ~(CUdeviceptr)15;
 }
 
-/* What lies beside the writable buffers, but for up to 15 bytes behind each. */
-CUresult ww_cuda_digest_guards(struct ww_cuda *x, uint64_t *out)
+static CUresult queue_guards_sum(struct ww_cuda *x)
 {
 	CUresult e = x->cuMemsetD8Async(x->sum, 0, 8, x->stream);
 	for (uint32_t i = 0; e == CUDA_SUCCESS && i < x->image->n_buffers; i++) {
@@ -211,32 +220,61 @@ CUresult ww_cuda_digest_guards(struct ww_cuda *x, uint64_t *out)
 		if (e == CUDA_SUCCESS)
 			e = queue_digest(x, guards_behind(b), (size_t)(b->map + b->map_bytes - guards_behind(b)), 2 * i + 1);
 	}
-	return take_sum(x, e, out);
+	return queue_sum(x, e);
+}
+
+/* What lies beside the writable buffers, but for up to 15 bytes behind each. */
+CUresult ww_cuda_digest_guards(struct ww_cuda *x, uint64_t *out) { return take_sum(x, queue_guards_sum(x), out); }
+
+/* The bytes behind a buffer of which the digest has none: where they begin; their number into *n. */
+static CUdeviceptr edge_of(const struct ww_cuda_buffer *b, size_t *n)
+{
+	CUdeviceptr end = b->data + b->bytes;
+	*n = b->writable ? (size_t)(guards_behind(b) - end) : 0;
+	return end;
+}
+
+CUresult ww_cuda_queue_guards(struct ww_cuda *x)
+{
+	CUresult e = queue_guards_sum(x);
+	for (uint32_t i = 0; e == CUDA_SUCCESS && i < x->image->n_buffers && i < WW_CUDA_EDGES; i++) {
+		size_t n;
+		CUdeviceptr at = edge_of(&x->buffers[i], &n);
+		if (n)
+			e = x->cuMemcpyDtoHAsync(x->behind->edges[i], at, n, x->stream);
+	}
+	x->guards_queued = e == CUDA_SUCCESS;
+	return e;
 }
 
 /* ---- Guards ------------------------------------------------------------------------------------------------------ */
 
-static int range_intact(struct ww_cuda *x, CUdeviceptr at, size_t n, unsigned char *host, CUresult *e)
+static int all_guards(const unsigned char *p, size_t n)
 {
-	if (n && (*e = x->cuMemcpyDtoH(host, at, n)) != CUDA_SUCCESS)
-		return 0;
 	for (size_t i = 0; i < n; i++)
-		if (host[i] != WW_RUN_GUARD_BYTE)
+		if (p[i] != WW_RUN_GUARD_BYTE)
 			return 0;
 	return 1;
+}
+
+static int range_intact(struct ww_cuda *x, CUdeviceptr at, size_t n, unsigned char *host, CUresult *e)
+{
+	return (!n || (*e = x->cuMemcpyDtoH(host, at, n)) == CUDA_SUCCESS) && all_guards(host, n);
 }
 
 /* Most often nothing has changed, and the device can tell: no copy of megabytes, no loop over them on the host. */
 static int guards_unchanged(struct ww_cuda *x)
 {
 	unsigned char edge[16];
-	uint64_t now;
-	CUresult e = ww_cuda_digest_guards(x, &now);
-	int same = e == CUDA_SUCCESS && now == x->guards;
+	CUresult e = CUDA_SUCCESS;
+	if (!x->guards_queued && (e = ww_cuda_queue_guards(x)) == CUDA_SUCCESS)
+		e = x->cuStreamSynchronize(x->stream);
+	x->guards_queued = 0;
+	int same = e == CUDA_SUCCESS && x->behind->sum == x->guards;
 	for (uint32_t i = 0; same && i < x->image->n_buffers; i++) {
-		const struct ww_cuda_buffer *b = &x->buffers[i];
-		CUdeviceptr end = b->data + b->bytes;
-		same = !b->writable || range_intact(x, end, (size_t)(guards_behind(b) - end), edge, &e);
+		size_t n;
+		CUdeviceptr at = edge_of(&x->buffers[i], &n);
+		same = i < WW_CUDA_EDGES ? all_guards(x->behind->edges[i], n) : range_intact(x, at, n, edge, &e);
 	}
 	return same;
 }

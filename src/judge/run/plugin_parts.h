@@ -46,6 +46,15 @@ struct ww_cuda_part {
 	CUgraphExec exec;
 };
 
+/* What is read behind a call: host memory that the driver copies to without a wait of its own.  Device code could write
+ * there as it could to the sum itself, but it is written when a candidate's kernels have ended and read before the next
+ * one begins. */
+enum { WW_CUDA_EDGES = 64 };
+struct ww_cuda_behind {
+	uint64_t sum;
+	unsigned char edges[WW_CUDA_EDGES][16];
+};
+
 struct ww_cuda {
 #define X(name) __typeof__(&name) name;
 	WW_CUDA_DRIVER_MAP(X)
@@ -68,6 +77,9 @@ struct ww_cuda {
 	CUfunction digest, stamp;
 	CUdeviceptr sum; /* of the digest, 8 bytes */
 	uint64_t guards; /* digest of the guard bytes when they were written */
+	struct ww_cuda_behind *behind;
+	int guard_next;    /* the next call without a clock queues the look at the guard bytes behind it */
+	int guards_queued; /* that has been done, and waited for */
 	struct ww_cuda_table *tables;
 	int n_tables;
 	int sm_count;
@@ -113,6 +125,8 @@ CUresult ww_cuda_poison(struct ww_cuda *x);
 CUresult ww_cuda_digest_outputs(struct ww_cuda *x, uint64_t key, uint64_t *out);
 /* What lies beside the writable buffers, but for up to 15 bytes behind each; waits. */
 CUresult ww_cuda_digest_guards(struct ww_cuda *x, uint64_t *out);
+/* Queue the look at the guard bytes behind a call, which ww_cuda_guards() then need not wait for again. */
+CUresult ww_cuda_queue_guards(struct ww_cuda *x);
 /* WW_RUN_OVERRUN where a guard byte has changed, WW_RUN_REFUSED where a table has. */
 int ww_cuda_guards(void *self, struct ww_run_reply *r);
 
