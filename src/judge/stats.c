@@ -218,9 +218,9 @@ void ww_stats_hold(double *us, const double *witness, int n, double slack, doubl
 
 enum { WEALTH = 40 };
 
-/* stats.h's E.  The integral is a beta function times a share of it, which is the chance that n + 1 tosses of a fair
+/* The integral of stats.h's E: a beta function times a share of it, which is the chance that n + 1 tosses of a fair
  * coin have at most k heads. */
-static double wealth(int n, int k)
+static double all_bets(int n, int k)
 {
 	double ways = 1, tosses = exp2(-n - 1), share = tosses;
 	for (int i = 0; i < k; i++) {
@@ -228,7 +228,16 @@ static double wealth(int n, int k)
 		tosses *= (double)(n + 1 - i) / (i + 1);
 		share += tosses;
 	}
-	return 0.5 * (k == n ? exp2(n) : 0) + 0.5 * exp2(n + 1) * share / ((n + 1) * ways);
+	return exp2(n + 1) * share / ((n + 1) * ways);
+}
+
+/* stats.h's B(p). */
+static double bet(double p, int n, int k) { return pow(2 * p, k) * pow(2 - 2 * p, n - k); }
+
+/* stats.h's E. */
+static double wealth(int n, int k)
+{
+	return 0.35 * bet(1, n, k) + 0.35 * bet(0.92, n, k) + 0.25 * bet(0.78, n, k) + 0.05 * all_bets(n, k);
 }
 
 /* The fewest of n above a number that show it to be too low; n + 1: not even all. */

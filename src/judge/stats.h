@@ -43,13 +43,16 @@ void ww_stats_hold(double *us, const double *witness, int n, double slack, doubl
  * The sequential sign test.  Were the median at most m, each sample would be above m with probability at most 1/2; so
  * for k of n samples above m the wealth of a gambler who bets on more,
  *
- *     E = 1/2 [k = n] 2^n + 1/2 * 2 * integral over p from 1/2 to 1 of (2 p)^k (2 - 2 p)^(n - k),
+ *     E = 0.35 [k = n] 2^n + 0.35 B(0.92) + 0.25 B(0.78) + 0.05 * 2 * integral of B(p) over p from 1/2 to 1,
+ *     B(p) = (2 p)^k (2 - 2 p)^(n - k),
  *
  * is a nonnegative supermartingale that begins at 1.  It ever reaches 40 with probability at most 1/40 (Ville 1939):
  * then m is too low.  The other side is the same from above.  So with 95% the median lies in [lo, hi] at all n
- * together; six samples on one side of a number are the fewest that decide.  The mixture over p is that of Robbins
- * (1970); Howard et al., "Time-uniform, nonparametric, nonasymptotic confidence sequences" (2021), has the theory.  No
- * distribution is assumed; samples must be independent. */
+ * together; six samples on one side of a number are the fewest that decide, with one on the other side twelve, with two
+ * 15.  Any mixture over p is such a bet (Robbins 1970; Howard et al., "Time-uniform, nonparametric, nonasymptotic
+ * confidence sequences" (2021), has the theory).  This one needs the fewest samples where few are on the other side,
+ * and the integral lets it decide at last where almost half are.  No distribution is assumed; samples must be
+ * independent. */
 struct ww_sequence {
 	int n;
 	double lo, hi; /* -INFINITY, INFINITY at first */
