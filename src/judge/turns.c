@@ -19,9 +19,9 @@
  * third of the time); a row as soon as one call waits (steps are then made one by one).
  *
  * Few are inside at once: a GPU gives its processes slices of time in turn, and sixteen parallel verifications took 408
- * ms each where one alone takes 14 to 19.  So six are judged, or 24 load: that is processor time mostly, and waiting
- * for the driver, which starts their contexts one after another.  And few are under way, WW_TURNS_PRESENT, since each
- * has a runner, and each runner a context of the GPU.
+ * ms each where one alone takes 14 to 19.  So JUDGED are judged, or LOADED load: that is processor time mostly, and
+ * waiting for the driver, which starts their contexts one after another.  And few are under way, WW_TURNS_PRESENT,
+ * since each has a runner, and each runner a context of the GPU.
  *
  * The lease is taken by the first and given back by the last; after LEASE_MS at the next change of phase, and nobody
  * enters after twice as long until it has been given back, so that other processes get theirs.  The one that takes it
@@ -47,10 +47,14 @@ enum {
 	LEASE_MS = 1000,
 	LOOK_MS = 50,
 	MAX_DEVICES = 64,
-	ROOM = 24,
+	JUDGED = 6, /* verified or measured at once */
+	LOADED = 24,
+	ROOM = JUDGED * LOADED,
 	ROW = 4
 };
-static const int takes[] = { [WW_TURN_SHARED] = 4, [WW_TURN_LOAD] = 1, [WW_TURN_TIMED] = 4, [WW_TURN_ALONE] = ROOM };
+static const int takes[] = {
+	[WW_TURN_SHARED] = LOADED, [WW_TURN_LOAD] = JUDGED, [WW_TURN_TIMED] = LOADED, [WW_TURN_ALONE] = ROOM
+};
 
 enum phase { LOADING, JUDGING, PHASES };
 
