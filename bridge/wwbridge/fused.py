@@ -196,7 +196,7 @@ def start(comparisons):
     """Queue the comparison of each (found, exact, limit2, where), QUEUED at most, and wait for none.  A function that
     gives near() of each, to be called once the device has been waited for and before the next start(); None where one
     is not taken."""
-    one = comparisons and len(comparisons) <= QUEUED and _on(comparisons[0][0])
+    one = _on(comparisons[0][0]) if 0 < len(comparisons) <= QUEUED else None
     if not one or not all(one.start(*c, which=AT_ONCE + i) for i, c in enumerate(comparisons)):
         return None
     return lambda: [one.answer(AT_ONCE + i, waited=True) for i in range(len(comparisons))]

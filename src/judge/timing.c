@@ -22,8 +22,8 @@
  * To decide (WW_JUDGE_DECIDE).  The reward asks only whether ratios are above one number.  After each round an interval
  * of the median of log(pivot / candidate) that holds at every number of rounds together (stats.h, ww_sequence) gives
  * two rewards, at its lower and its upper end; when they agree the reward is decided.  LEAST_TO_DECIDE rounds are the
- * fewest that can; half of them are compared.  A decision after so few needs every round on the same side, so that a
- * candidate that does less work in some calls is seen by those that are compared; later rounds are compared with
+ * fewest that can; three in four of them are compared.  A decision after so few needs every round on the same side, so
+ * that a candidate that does less work in some calls is seen by those that are compared; later rounds are compared with
  * probability 1/4.  Where nothing is decided sampling goes on as for a full verdict, and where the measurement was
  * disturbed the next attempt is a full one.  Rejected: a normal model of the logarithms (their tails are heavy), and
  * looking at bootstrap intervals again and again (of 100 kernels at the boundary 20 would get the higher reward).
@@ -91,6 +91,7 @@ enum {
 	MAX_CALLS = 240,
 	MIN_CHECKED = 8,
 	CHECKED_TO_DECIDE = 3,
+	CHECKED_OF_FOUR = 3, /* of the first LEAST_TO_DECIDE: where too few were, a round more costs what two checks do */
 	MIN_UNCHECKED = 3,
 	SUSPECT_CHECKED = 20,
 	MIN_PLAIN = 3,
@@ -369,8 +370,6 @@ static void lay_out(struct series *e)
 
 static int min_rounds(const struct timing *x) { return x->deciding ? LEAST_TO_DECIDE : MIN_ROUNDS; }
 
-static int min_checked(const struct timing *x) { return x->deciding ? CHECKED_TO_DECIDE : MIN_CHECKED; }
-
 static struct ww_ratio ratio(const struct series *e, enum side base)
 {
 	if (e->disturbance[0] && e->crowded)
@@ -593,9 +592,9 @@ static int enough(struct timing *x)
 /* Each round by lot, so that what a solution knows of earlier rounds says nothing about the next. */
 static int shall_check(struct timing *x)
 {
-	if (x->now.n < min_rounds(x))
-		return ww_rng_below(&x->rng, (uint64_t)min_rounds(x)) < (uint64_t)min_checked(x);
-	return ww_rng_below(&x->rng, x->deciding ? 4 : 8) == 0;
+	if (x->now.n >= min_rounds(x))
+		return ww_rng_below(&x->rng, x->deciding ? 4 : 8) == 0;
+	return x->deciding ? ww_rng_below(&x->rng, 4) < CHECKED_OF_FOUR : ww_rng_below(&x->rng, MIN_ROUNDS) < MIN_CHECKED;
 }
 
 /* Too few of the rounds that will count were compared, in all or of a kind.  Who estimates by a part of the terms is

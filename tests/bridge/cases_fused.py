@@ -149,6 +149,25 @@ def references_are_measured_in_two_launches():
         assert all(alike(a, b) for a, b in zip(odd[2:], reference.measure(x, y)[2:]))
 
 
+def what_is_queued_keeps_its_answers():
+    where, other = Layout((64, 96), 1000), Layout((1000,), 300)
+    y, z = torch.randn(64, 96, dtype=torch.float64), torch.randn(1000, dtype=torch.float64)
+    two = [(y.float(), y, torch.full((where.parts,), 1e-9, dtype=torch.float64), where), (z.half(), z, None, other)]
+    one = fused._open = fused.Fused(Emulated(2), CPU)
+    try:
+        answers = fused.start(two)
+        one.near((y + 1).float(), y, None, where)  # what a draw may compute meanwhile
+        reference.measure((z + 1).float(), z)
+        assert answers() == [one.near(*c) for c in two]
+        assert fused.start([]) is None and fused.start((fused.QUEUED + 1) * two[:1]) is None
+        assert fused.start([two[0], (z.int(), z, None, other)]) is None
+        one.kernels.run = lambda *launch: None  # no answer is not a right one
+        assert all(math.isnan(found[1]) for found in fused.start(two)())
+    finally:
+        fused.use(None)
+    assert fused.start(two) is None
+
+
 def kernels_that_cannot_be_loaded_leave_it_to_operators():  # nor on the cpu at all
     fused.use(b"no kernels")
     try:
@@ -160,4 +179,5 @@ def kernels_that_cannot_be_loaded_leave_it_to_operators():  # nor on the cpu at 
 
 TESTS = [kernels_that_cannot_be_loaded_leave_it_to_operators, one_launch_finds_each_part_beyond_its_limit]
 COSTLY = [references_are_measured_in_two_launches, one_launch_has_the_sums_of_every_shape,
-          one_launch_shows_what_is_not_finite, what_one_launch_does_not_take_is_left_to_operators]
+          one_launch_shows_what_is_not_finite, what_is_queued_keeps_its_answers,
+          what_one_launch_does_not_take_is_left_to_operators]
