@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DRAWS = 16, MAX_USES = 32, ELEMENTS_A_USE = 128, ENOUGH_DRAWS = 24 };
+enum { MAX_DRAWS = 16, MAX_USES = 32, ELEMENTS_A_USE = 128, ENOUGH_DRAWS = 16 };
 
 struct draw {
 	uint64_t seed;
@@ -106,7 +106,8 @@ enum ww_rc ww_pool_open(struct ww_pool **out, const struct ww_ref_shapes *shapes
 	struct ww_pool *p;
 	WW_CHECK(WW_NEW(p, 1, err));
 	memcpy(p->kinds, kinds, sizeof(kinds));
-	/* References are worth more than values: on a GPU drawing takes a millisecond, on the cpu more than copying. */
+	/* References are worth more than values: on a GPU drawing takes a millisecond, on the cpu more than copying.  A
+	 * reward that is decided asks for twelve draws or so. */
 	p->uses = between(floating_elements(shapes) / ELEMENTS_A_USE, 0, MAX_USES);
 	p->values = target == WW_TARGET_CPU || (double)pool_bytes / bytes_per_draw(shapes, rule, 1) >= ENOUGH_DRAWS;
 	if (!deal(p, (double)pool_bytes / bytes_per_draw(shapes, rule, p->values), rule)) {

@@ -31,6 +31,10 @@ static void test_who_has_a_pool(void **state)
 	assert_null(make(WW_F32, 1 << 20, WW_RULE_STRICT, 9 * (8 << 20))); /* too little memory */
 	p = make(WW_F32, 1 << 20, WW_RULE_STRICT, 11 * (8 << 20));
 	assert_non_null(p);
+	assert_false(ww_pool_keeps_values(p)); /* where a judgement's draws fit with their values */
+	ww_pool_close(p);
+	p = make(WW_F32, 1 << 20, WW_RULE_STRICT, 16 * (8 << 20) + 16);
+	assert_true(ww_pool_keeps_values(p));
 	ww_pool_close(p);
 	ww_pool_begin(NULL, 1);
 	ww_pool_spoil(NULL, 1);
