@@ -1087,6 +1087,60 @@ static void test_joined_pieces(void **state)
 	json_decref(d);
 }
 
+static json_t *tensor_of(int channels)
+{
+	return json_pack("[{s:s, s:[i, i, i, i], s:[i, i, i, i]}]", "dtype", "float32", "sizes", 2, channels, 6, 6,
+		"strides", channels * 36, 36, 6, 1);
+}
+
+static json_t *node_of(const char *name, int i, const char *op, json_t *args, int channels)
+{
+	return json_pack("{s:o, s:s, s:o, s:{}, s:o, s:i, s:i}", "name", json_sprintf("%s_%d", name, i), "op", op, "args",
+		args, "kwargs", "out", tensor_of(channels), "bytes", 0, "flops", 0);
+}
+
+/* A dense network: each layer reads the images of all layers before it.  Each question about a pair of kernels walks
+ * over what they read, and what the walks leave must not add up: these took more than 1 GiB. */
+static void test_dense_network(void **state)
+{
+	enum { LAYERS = 56, GROWTH = 4 };
+	json_t *refs = json_pack("[{s:s}]", "ref", "x"), *nodes = json_array(), *params = json_array(), *g;
+	struct pl_result r;
+
+	(void)state;
+	for (int i = 0; i < LAYERS; i++) {
+		int c = GROWTH * (i + 1);
+
+		json_array_append_new(params,
+			json_pack("{s:o, s:s, s:[i, i, i, i], s:[i, i, i, i], s:s, s:b}", "name", json_sprintf("w%d", i), "dtype",
+				"float32", "sizes", GROWTH, c, 3, 3, "strides", c * 9, 9, 3, 1, "role", "param", "used", 1));
+		json_array_append_new(
+			nodes, node_of("cat", i, "aten.cat.default", json_pack("[o, i]", json_deep_copy(refs), 1), c));
+		json_array_append_new(
+			nodes, node_of("relu", i, "aten.relu.default", json_pack("[{s:o}]", "ref", json_sprintf("cat_%d", i)), c));
+		json_array_append_new(nodes,
+			node_of("conv2d", i, "aten.conv2d.default",
+				json_pack("[{s:o}, {s:o}, n, [i, i], [i, i]]", "ref", json_sprintf("relu_%d", i), "ref",
+					json_sprintf("w%d", i), 1, 1, 1, 1),
+				GROWTH));
+		json_array_append_new(refs, json_pack("{s:o}", "ref", json_sprintf("conv2d_%d", i)));
+	}
+	json_array_append_new(
+		nodes, node_of("cat", LAYERS, "aten.cat.default", json_pack("[o, i]", refs, 1), GROWTH * (LAYERS + 1)));
+	g = json_pack("{s:i, s:s, s:{s:s}, s:[{s:s, s:s, s:[i, i, i, i], s:[i, i, i, i]}], s:[], s:o, s:o, "
+				  "s:[{s:s, s:o, s:s, s:[i, i, i, i]}], s:i, s:[]}",
+		"version", 1, "source", "export", "task", "name", "dense.py", "inputs", "name", "x", "dtype", "float32",
+		"sizes", 2, GROWTH, 6, 6, "strides", GROWTH * 36, 36, 6, 1, "scalars", "params", params, "nodes", nodes,
+		"outputs", "name", "output0", "ref", json_sprintf("cat_%d", LAYERS), "dtype", "float32", "sizes", 2,
+		GROWTH * (LAYERS + 1), 6, 6, "output_tree", 0, "mutated");
+	assert_non_null(g);
+	build(g, "cuda", &r);
+	if (!r.ok)
+		fail_msg("%s", r.why);
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* Rows that are selected of a scan along them are selected of its operand, unless something else reads the scan, or it
  * runs across them. */
 static void test_selected_scans(void **state)
@@ -3238,7 +3292,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
-		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_dense_network),
+		cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_order_behind_a_transposed_convolution),

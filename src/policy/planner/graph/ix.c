@@ -740,16 +740,20 @@ static const struct ix *atom_subst(
 const struct ix *ix_subst(
 	struct pl *pl, const struct ix *a, const struct ix_atom *const *v, const struct ix *const *e, int n)
 {
-	const struct ix *s = ix_const(pl, 0);
+	const struct ix *s = NULL;
 
+	/* Most terms are one variable: what stands for it is the result, without sums with 0 and products with 1. */
 	for (int i = 0; i < a->n; i++) {
-		const struct ix *p = ix_const(pl, a->m[i].c);
+		const struct ix *p = a->m[i].c == 1 && a->m[i].n ? NULL : ix_const(pl, a->m[i].c);
 
-		for (int k = 0; k < a->m[i].n; k++)
-			p = ix_mul(pl, p, atom_subst(pl, a->m[i].atom[k], v, e, n));
-		s = ix_add(pl, s, p);
+		for (int k = 0; k < a->m[i].n; k++) {
+			const struct ix *f = atom_subst(pl, a->m[i].atom[k], v, e, n);
+
+			p = p ? ix_mul(pl, p, f) : f;
+		}
+		s = s ? ix_add(pl, s, p) : p;
 	}
-	return s;
+	return s ? s : ix_const(pl, 0);
 }
 
 static void atom_print(struct pl *pl, struct ww_str *s, const struct ix_atom *t)

@@ -30,6 +30,22 @@ static void leaf_add(
 	w->tail = &l->next;
 }
 
+const struct ix *pl_leaf_off(struct pl *pl, struct leaf *l)
+{
+	if (l->kind == LEAF_LOAD && !l->off)
+		l->off = pl_offset(pl, l->val->root, l->idx);
+	return l->off;
+}
+
+int pl_leaf_looks_up(struct pl *pl, struct leaf *l)
+{
+	int may = l->kind == LEAF_INDEX;
+
+	for (int d = 0; l->kind == LEAF_LOAD && d < l->val->rank; d++)
+		may |= ix_looks_up(l->idx[d]);
+	return may && ix_looks_up(pl_leaf_off(pl, l));
+}
+
 static int seen_before(struct walk *w, const struct val *v, const struct ix *const *idx)
 {
 	struct seen **b = &w->bucket[v->id & 255], *s;
@@ -103,7 +119,7 @@ void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx)
 	if (v->kind == V_CONST || seen_before(w, v, idx))
 		return;
 	if (v->kind == V_BUF || (v->root && v != w->self)) {
-		leaf_add(w, LEAF_LOAD, v, idx, pl_offset(w->pl, v->root, idx));
+		leaf_add(w, LEAF_LOAD, v, idx, NULL);
 		return;
 	}
 	if (w->stop && w->stop(w->stop_ctx, v, idx)) {

@@ -9,7 +9,7 @@ struct leaf {
 	enum leaf_kind kind;
 	struct val *val;
 	const struct ix *idx[PL_MAX_RANK];
-	const struct ix *off; /* LOAD: offset; INDEX: the expression */
+	const struct ix *off; /* INDEX: the expression; a LOAD's is asked for by pl_leaf_off() */
 	int guarded;          /* met first under a view's condition: elsewhere idx may lie outside of val */
 	struct leaf *next;
 };
@@ -38,6 +38,10 @@ struct walk {
 void pl_walk_init(struct walk *w, struct pl *pl, struct val *self);
 /* Collect the leaves of v at idx: loads, index expressions, reductions, results of anchors and stops, each once. */
 void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx);
+/* Of a LOAD the offset into its buffer, of an INDEX the expression, else NULL.  Most walks ask for none. */
+const struct ix *pl_leaf_off(struct pl *pl, struct leaf *l);
+/* Whether that depends on an element that was looked up (ix_looks_up()). */
+int pl_leaf_looks_up(struct pl *pl, struct leaf *l);
 /* The argument of v at idx where its condition, an expression of the index, is a constant there: of a WHERE the one
  * that is taken; NULL: it is not known, or v is no WHERE. */
 struct val *pl_taken(struct pl *pl, const struct val *v, const struct ix *const *idx);

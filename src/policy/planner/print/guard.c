@@ -137,7 +137,7 @@ static int is_clamped(struct expr *e, struct val *v, const struct ix *const *sub
 	pl_walk_init(&w, e->pl, e->self);
 	pl_walk(&w, v->arg[0], sub);
 	for (struct leaf *l = w.first; l; l = l->next) {
-		if ((l->kind != LEAF_LOAD && l->kind != LEAF_INDEX) || ix_looks_up(l->off))
+		if ((l->kind != LEAF_LOAD && l->kind != LEAF_INDEX) || ix_looks_up(pl_leaf_off(e->pl, l)))
 			return 0;
 		if (l->kind == LEAF_LOAD && pl_has_lane(e, l->off)) {
 			loads++;
@@ -199,7 +199,7 @@ static void load_ahead(struct expr *e, struct val *v, const struct ix *const *id
 	pl_walk_init(&w, e->pl, e->self);
 	pl_walk(&w, v, idx);
 	for (struct leaf *l = w.first; l; l = l->next)
-		if (l->kind == LEAF_LOAD && !l->guarded && pl_level_of(e, l->off) == 1 && !ix_looks_up(l->off) &&
+		if (l->kind == LEAF_LOAD && !l->guarded && pl_level_of(e, pl_leaf_off(e->pl, l)) == 1 && !ix_looks_up(l->off) &&
 			!have_axis(e->k, l->off, cond))
 			pl_load(e, l->val->root, l->idx);
 }

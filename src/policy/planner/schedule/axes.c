@@ -38,7 +38,7 @@ static int loads_of(struct pl *pl, struct kern *k, int into_reds, const struct i
 		for (struct leaf *l = w.first; l && n < max; l = l->next)
 			if (l->kind == LEAF_LOAD) {
 				buf[n] = l->val->root;
-				off[n++] = l->off;
+				off[n++] = pl_leaf_off(pl, l);
 			}
 	}
 	return n;
@@ -107,7 +107,7 @@ static int offsets_of(struct pl *pl, struct kern *k, const struct ix **off, int 
 		if (pass < k->n_out && k->out[pass]->root && n < max)
 			off[n++] = pl_offset(pl, k->out[pass]->root, k->out_idx[pass]);
 		for (struct leaf *l = w.first; l; l = l->next) {
-			if (l->off && n < max)
+			if (n < max && pl_leaf_off(pl, l))
 				off[n++] = l->off;
 			if (l->kind == LEAF_RED) /* results sit at rows; windows are small and read through memory */
 				for (int d = 0; d < l->val->rank && n < max; d++)

@@ -93,7 +93,7 @@ static int cost(struct search_keep *s, struct val *v, const struct ix *const *id
 	for (struct leaf *l = w.first; l; l = l->next) {
 		if (l->kind == LEAF_RED && along(s, l->val, l->idx))
 			s->cost += STREAM_COST * window_of(s, l->val, l->idx);
-		if (s->pl->target == WW_TARGET_CPU && l->kind == LEAF_LOAD && ix_has(l->off, s->lane) &&
+		if (s->pl->target == WW_TARGET_CPU && l->kind == LEAF_LOAD && ix_has(pl_leaf_off(s->pl, l), s->lane) &&
 			pl_numel_now(l->val) * pl_itemsize(l->val->dt) >= STREAM_BYTES)
 			s->cost += STREAM_COST;
 	}

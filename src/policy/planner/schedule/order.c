@@ -99,6 +99,7 @@ static double sectors(struct pl *pl, const struct kern *k, const struct ix *off,
 /* What a kernel loads, each buffer once, and what it stores. */
 static double traffic(struct pl *pl, struct kern *k, const struct ix_atom *lane)
 {
+	struct ww_arena_mark mark = ww_arena_mark(&pl->arena);
 	const struct ix *off[256];
 	struct buf *buf[256];
 	double bytes = 0;
@@ -117,6 +118,8 @@ static double traffic(struct pl *pl, struct kern *k, const struct ix_atom *lane)
 		bytes += buffer_bytes(b) *
 			(lane && !k->loop->turned ? sectors(pl, k, pl_offset(pl, b, k->out_idx[o]), lane, b->dt) : 1);
 	}
+	/* It is a number alone: the walks of a network of hundreds of kernels would fill the memory. */
+	ww_arena_rewind(&pl->arena, mark);
 	return bytes;
 }
 

@@ -20,9 +20,11 @@ static struct val *concatenation(const struct pl *pl, struct val *v)
 	return of->pieces ? of : NULL;
 }
 
-/* How often does kernel k, or PyTorch, read the buffer? */
+/* How often does kernel k, or PyTorch, read the buffer?  It is asked of every kernel for every concatenation, so what
+ * the walks leave is given back. */
 static int reads(struct pl *pl, struct kern *k, const struct buf *b)
 {
+	struct ww_arena_mark mark = ww_arena_mark(&pl->arena);
 	const struct ix *off[512];
 	struct buf *buf[512];
 	int n = k->segment ? 0 : pl_all_loads(pl, k, off, buf, 512), count = n >= 512;
@@ -33,6 +35,7 @@ static int reads(struct pl *pl, struct kern *k, const struct buf *b)
 		count += k->anchor->in[i].buf == b;
 	for (int i = 0; k->segment && i < k->segment->n_read; i++)
 		count += k->segment->read[i]->root == b;
+	ww_arena_rewind(&pl->arena, mark);
 	return count;
 }
 

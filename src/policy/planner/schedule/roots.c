@@ -361,10 +361,10 @@ static int can_end_in(struct pl *pl, struct anchor *s, struct val *v)
 	pl_own_vars(pl, v, own);
 	pl_walk_init(&w, pl, v);
 	pl_walk(&w, v, own);
-	for (const struct leaf *l = w.first; l; l = l->next) {
+	for (struct leaf *l = w.first; l; l = l->next) {
 		if (l->kind == LEAF_ANCHOR && l->val == s->out && !product)
 			product = l;
-		else if (l->kind == LEAF_RED || l->kind == LEAF_ANCHOR || (l->off && ix_looks_up(l->off)))
+		else if (l->kind == LEAF_RED || l->kind == LEAF_ANCHOR || pl_leaf_looks_up(pl, l))
 			return 0;
 		others += l->kind == LEAF_LOAD && pl_numel_now(l->val) == pl_numel_now(v);
 	}
@@ -385,8 +385,8 @@ static int is_looked_up(struct pl *pl, struct val *v)
 	pl_own_vars(pl, v, own);
 	pl_walk_init(&w, pl, v);
 	pl_walk(&w, v, own);
-	for (const struct leaf *l = w.first; l; l = l->next) {
-		found |= l->off && ix_looks_up(l->off);
+	for (struct leaf *l = w.first; l; l = l->next) {
+		found |= pl_leaf_looks_up(pl, l);
 		others |= l->kind != LEAF_LOAD && l->kind != LEAF_INDEX;
 	}
 	pl->n_var = n_var;

@@ -186,33 +186,38 @@ enum { MOST_POINTS = 8, SMALL_POINTS = 1 << 20 };
 /* Does k do reductions, each element of its result one of its own? */
 static int reduces(struct pl *pl, const struct kern *k)
 {
+	struct ww_arena_mark mark = ww_arena_mark(&pl->arena);
 	struct walk w;
+	int found = 0;
 
 	for (int o = 0; o < k->n_out; o++) {
 		pl_walk_init(&w, pl, k->out[o]);
 		pl_walk(&w, k->out[o], k->out_idx[o]);
 		for (const struct leaf *l = w.first; l; l = l->next)
-			if (l->kind == LEAF_RED)
-				return 1;
+			found |= l->kind == LEAF_RED;
 	}
-	return 0;
+	ww_arena_rewind(&pl->arena, mark);
+	return found;
 }
 
 /* Is k pointwise, small, and able to run first? */
 static int is_early_point(struct pl *pl, struct kern *k)
 {
+	struct ww_arena_mark mark = ww_arena_mark(&pl->arena);
 	int64_t elements = 1;
 	struct reads r;
+	int early;
 
-	if (k->kind != K_POINT || reduces(pl, k))
-		return 0;
 	for (int d = 0; d < k->n_row; d++)
 		elements *= ix_num(k->row[d]->b);
+	if (k->kind != K_POINT || elements > SMALL_POINTS || reduces(pl, k))
+		return 0;
 	reads_of(pl, k, &r);
+	early = r.n < MAX_LOADS;
 	for (int i = 0; i < r.n; i++)
-		if (r.buf[i]->kind == B_SCRATCH || r.buf[i]->kind == B_OUTPUT)
-			return 0;
-	return r.n < MAX_LOADS && elements <= SMALL_POINTS;
+		early &= r.buf[i]->kind != B_SCRATCH && r.buf[i]->kind != B_OUTPUT;
+	ww_arena_rewind(&pl->arena, mark); /* it is asked of all pairs, as join() */
+	return early;
 }
 
 static int points_fit(struct pl *pl, struct kern *a, struct kern *b, struct kern *mine)
