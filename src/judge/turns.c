@@ -30,6 +30,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/queue.h"
 #include "base/time.h"
 #include "host/lease.h"
 #include "judge/internal.h"
@@ -60,8 +61,8 @@ enum phase { LOADING, JUDGING, PHASES };
 
 /* A judgement that waits to be verified or measured. */
 struct waiter {
-	struct waiter *next; /* that came later */
-	int counts;          /* it would become one of those present */
+	struct ww_queued queued;
+	int counts; /* it would become one of those present */
 };
 
 struct ww_turns {
@@ -72,7 +73,7 @@ struct ww_turns {
 	int inside;                  /* what those that have the device now take of ROOM */
 	int present;                 /* judgements that have been inside and are not over */
 	int waiting[PHASES];         /* by the phase that they wait for */
-	struct waiter *first;        /* of those that wait for JUDGING */
+	struct ww_queue judged;      /* those that wait for JUDGING */
 	int steps;                   /* judgements that use the device beside each other */
 	int measured;                /* those of them that are TIMED, and those that wait to make a call or make it */
 	int calls_wait, calling;     /* the latter */
@@ -141,10 +142,10 @@ static void turn_over(struct ww_turns *t)
  * present. */
 static const struct waiter *next_judged(const struct ww_turns *t)
 {
-	const struct waiter *w = t->first;
-	while (w && w->counts && t->present >= WW_TURNS_PRESENT)
-		w = w->next;
-	return w;
+	const struct ww_queued *q = t->judged.first;
+	while (q && ((const struct waiter *)q)->counts && t->present >= WW_TURNS_PRESENT)
+		q = q->next;
+	return (const struct waiter *)q;
 }
 
 /* w: the entry of a judgement that waits to be verified or timed. */
@@ -228,34 +229,16 @@ static void leave(struct ww_turns *t, enum ww_turn_kind kind)
 	pthread_cond_broadcast(&changed);
 }
 
-static void queue_up(struct ww_turns *t, struct waiter *w)
-{
-	struct waiter **p = &t->first;
-	while (*p)
-		p = &(*p)->next;
-	*p = w;
-}
-
-static void leave_queue(struct ww_turns *t, const struct waiter *w)
-{
-	struct waiter **p = &t->first;
-	while (*p && *p != w)
-		p = &(*p)->next;
-	if (*p)
-		*p = w->next;
-	pthread_cond_broadcast(&changed);
-}
-
 /* `held`: the turn that is given back for it; a change waits before it leaves, so the lease stays.  counts: the
  * judgement becomes one of those present. */
 static enum ww_rc enter(struct ww_turns *t, const struct ww_judge *j, enum ww_turn_kind held, enum ww_turn_kind kind,
 	int counts, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
-	struct waiter w = { NULL, counts };
+	struct waiter w = { .counts = counts };
 	t->waiting[phase_of(kind)]++;
 	if (phase_of(kind) == JUDGING)
-		queue_up(t, &w);
+		ww_queue_add(&t->judged, &w.queued);
 	if (held != WW_TURN_NONE)
 		leave(t, held);
 	while (rc == WW_OK && !may_enter(t, kind, &w)) {
@@ -267,7 +250,8 @@ static enum ww_rc enter(struct ww_turns *t, const struct ww_judge *j, enum ww_tu
 		rc = lease(t, j, err);
 	if (rc == WW_OK)
 		t->inside += takes[kind];
-	leave_queue(t, &w);
+	ww_queue_remove(&t->judged, &w.queued);
+	pthread_cond_broadcast(&changed);
 	if (rc != WW_OK)
 		return rc;
 	t->present += counts;

@@ -14,9 +14,9 @@ static const double FACTOR = 3, SHARE = 0.6, MARGIN = 1.1, LONG_S = 0.2;
  * that has the device alone. */
 static const double PATIENCE_S = 30, SPARE = 0.25;
 
-struct ww_room_waiter {
+struct waiter {
+	struct ww_queued queued;
 	uint64_t since_ns;
-	struct ww_room_waiter *next;
 };
 
 void ww_room_init(struct ww_synth_room *r)
@@ -77,25 +77,8 @@ static void changed(struct ww_synth_room *r, double more)
 	pthread_cond_broadcast(&r->changed);
 }
 
-static void wait_last(struct ww_synth_room *r, struct ww_room_waiter *w)
-{
-	struct ww_room_waiter **at = &r->first;
-	while (*at)
-		at = &(*at)->next;
-	*at = w;
-}
-
-static void wait_no_more(struct ww_synth_room *r, const struct ww_room_waiter *w)
-{
-	struct ww_room_waiter **at = &r->first;
-	while (*at && *at != w)
-		at = &(*at)->next;
-	if (*at)
-		*at = w->next;
-}
-
 /* back: it holds its inputs, so waiting for its own memory would free nothing. */
-static int has_room(const struct ww_synth_place *p, const struct ww_room_waiter *w, double more, int back)
+static int has_room(const struct ww_synth_place *p, const struct waiter *w, double more, int back)
 {
 	const struct ww_synth_room *r = p->room;
 	if (r->alone)
@@ -104,7 +87,8 @@ static int has_room(const struct ww_synth_place *p, const struct ww_room_waiter 
 		return !r->running && r->used <= (p->stays ? 0 : SPARE * r->bytes);
 	if (back)
 		return !r->running || r->used + more <= r->bytes;
-	if (r->waiting || (r->first != w && ww_seconds_since(r->first->since_ns) > r->patience_s))
+	const struct waiter *first = (const struct waiter *)r->to_begin.first;
+	if (r->waiting || (first != w && ww_seconds_since(first->since_ns) > r->patience_s))
 		return 0;
 	return r->used <= 0 || r->used + more <= r->bytes;
 }
@@ -114,14 +98,14 @@ static void enter(struct ww_synth_place *p, int back)
 	struct ww_synth_room *r = p->room;
 	int alone = p->bytes < 0;
 	double more = alone ? 0 : p->bytes - (back ? p->idle : 0);
-	struct ww_room_waiter w = { ww_now_ns(), NULL };
+	struct waiter w = { .since_ns = ww_now_ns() };
 	WW_LOCKED(&r->lock);
 	r->waiting += alone;
 	if (!back)
-		wait_last(r, &w);
+		ww_queue_add(&r->to_begin, &w.queued);
 	while (!has_room(p, &w, more, back))
 		ww_cond_wait(&r->changed, &r->lock, LONG_S);
-	wait_no_more(r, &w);
+	ww_queue_remove(&r->to_begin, &w.queued);
 	r->waiting -= alone;
 	r->alone = alone;
 	r->running++;

@@ -8,11 +8,11 @@
  * Threads may use one room at a time; a place belongs to one thread. */
 #pragma once
 
+#include "base/queue.h"
+
 #include <pthread.h>
 
 enum { WW_ROOM_SEEN = 512 };
-
-struct ww_room_waiter;
 
 struct ww_synth_room {
 	pthread_mutex_t lock; /* all that follows */
@@ -22,7 +22,7 @@ struct ww_synth_room {
 	int alone;                    /* one has the device alone */
 	int waiting;                  /* those that wait to have it alone */
 	int running;                  /* those that neither wait nor compile */
-	struct ww_room_waiter *first; /* of those that wait to begin, by the time since when */
+	struct ww_queue to_begin;     /* those that wait to begin */
 	int seen;                     /* candidates whose peak is known */
 	double factors[WW_ROOM_SEEN]; /* of the last of them: peak over bytes of inputs and values */
 };

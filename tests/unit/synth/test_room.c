@@ -80,7 +80,7 @@ static void a_large_one_is_passed_for_some_time_only(void **state)
 	pthread_join(small.thread, NULL);
 	pthread_join(large.thread, NULL);
 	pthread_join(late.thread, NULL);
-	assert_true(r.used == 100 && !r.first);
+	assert_true(r.used == 100 && !r.to_begin.first);
 	ww_room_release(&r);
 }
 
@@ -143,7 +143,7 @@ static void one_alone_begins_beside_compilers_unless_it_stays(void **state)
 	assert_true(r.alone && r.running == 1);
 	ww_room_back(&stays.place);
 	ww_room_give(&stays.place);
-	assert_true(r.used == 0 && !r.alone && !r.waiting && !r.running && !r.first);
+	assert_true(r.used == 0 && !r.alone && !r.waiting && !r.running && !r.to_begin.first);
 	pthread_join(alone.thread, NULL);
 	pthread_join(back.thread, NULL);
 	pthread_join(stays.thread, NULL);
