@@ -515,42 +515,29 @@ static enum ww_rc look(struct ww_synth_checker *c, const struct ww_task *task, u
 static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task *task, double input_bytes,
 	uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
 {
-	struct ww_synth_room *room = &c->o.device->room;
+	struct ww_synth_room *room = is_cpu(c) ? NULL : &c->o.device->room;
 	double recorded_us = out->eager_us, bytes = 0;
 	int stays = 0;
 	for (int tries = 1;; tries++) {
 		out->eager_us = recorded_us;
 		out->tries = tries;
 		WW_CHECK(open_worker(c, out, err));
-		if (tries == 1) {
+		if (room && tries == 1) {
 			ww_room_limit(room, MEMORY_SHARE * (double)ww_ref_info(c->ref)->device.memory_bytes);
 			bytes = ww_room_expected(room, c->values);
 		}
 		c->place = (struct ww_synth_place){ room, bytes, input_bytes < bytes || bytes < 0 ? input_bytes : bytes,
 			stays };
-		ww_room_take(&c->place);
+		if (room)
+			ww_room_take(&c->place);
 		enum ww_rc rc = look(c, task, seed, times, out, err);
-		ww_room_give(&c->place);
-		if (rc != WW_OK || stays || !(out->no_room || out->broke))
+		if (room)
+			ww_room_give(&c->place);
+		if (rc != WW_OK || stays || !(out->broke || (room && out->no_room)))
 			return rc;
 		stays = bytes < 0 || out->broke;
 		bytes = stays || 2 * bytes > room->bytes ? -1 : 2 * bytes;
 		ww_synth_checker_close(c);
-		ww_synth_result_release(out);
-	}
-}
-
-static enum ww_rc look_on_cpu(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed,
-	const json_t *times, struct ww_synth_result *out, struct ww_err *err)
-{
-	double recorded_us = out->eager_us;
-	for (int tries = 1;; tries++) {
-		out->eager_us = recorded_us;
-		out->tries = tries;
-		WW_CHECK(open_worker(c, out, err));
-		enum ww_rc rc = look(c, task, seed, times, out, err);
-		if (rc != WW_OK || tries == 2 || !out->broke)
-			return rc;
 		ww_synth_result_release(out);
 	}
 }
@@ -579,7 +566,5 @@ enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *sourc
 	if (*out->reason)
 		return WW_OK;
 	c->values = input_bytes + value_bytes;
-	if (!is_cpu(c))
-		return look_in_room(c, &task, input_bytes, seed, times, out, err);
-	return look_on_cpu(c, &task, seed, times, out, err);
+	return look_in_room(c, &task, input_bytes, seed, times, out, err);
 }
