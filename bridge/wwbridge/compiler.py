@@ -9,15 +9,15 @@ not:
                 of its own to load it (1.3 s each, also where it is built).  The processor names those that it has, and
                 PyTorch's headers are there for each; whether the C++ compiler knows the instructions that PyTorch does
                 not use itself is still tried, and loaded here; where workers are forked, once for all (warm.py).
-    tuning     Triton's do_bench calls a kernel of 5 ms 19 times for each of its few configurations, half a second for a
-               module.  A worker that compiles many tasks calls one of a millisecond or more 4 to 12 times: such a call
-               varies by 1%.
+    tuning     For each of a kernel's few configurations Triton's do_bench fills 65 ms with calls and empties the cache
+               up to 1,000 times, half a second for a module, and several times that on a device that others use.  A
+               worker that compiles many tasks makes calls for 10 ms, 3 to 30: what others do only adds to a call's
+               time, so the shortest one decides.
 
 Only models with at least NETWORK modules get the pool and the precompiled headers.  A worker that compiles many tasks
 (`synth run`) gets the headers and no pool."""
 
 import os
-import statistics
 import subprocess
 from contextlib import suppress
 from types import SimpleNamespace
@@ -25,9 +25,10 @@ from types import SimpleNamespace
 import torch
 
 from .device_time import events
+from .share import Share
 
 NETWORK = 24  # modules
-LONG_MS, ENOUGH_MS = 1, 10  # a kernel that is called a few times while it is tuned; for how long
+ENOUGH_MS, LEAST_CALLS, MOST_CALLS = 10, 3, 30  # of a configuration while a kernel is tuned
 
 
 def compiled(model, device, pool=True, **how):
@@ -45,42 +46,51 @@ def compiled(model, device, pool=True, **how):
     return torch.compile(model, **how)
 
 
-def briefly(do_bench, once):
-    """do_bench, with few calls of a long kernel.  once(kernel): the milliseconds of a call with an empty cache."""
+def briefly(do_bench, calls, share):
+    """do_bench, with few calls.  calls(kernel, n): the milliseconds of n calls with an empty cache; share: a context
+    for work on the device (share.py), in which a measurement of another process comes before the next
+    configuration."""
 
     def bench(fn, warmup=25, rep=100, grad_to_none=None, quantiles=None, return_mode="mean"):
-        if grad_to_none is None and quantiles is None and return_mode in ("mean", "median"):
+        if isinstance(share, Share):
+            share.rest()
+        with share:
+            if grad_to_none is not None or quantiles is not None or return_mode not in ("mean", "median"):
+                return do_bench(fn, warmup, rep, grad_to_none, quantiles, return_mode)
             fn()
-            ms = [once(fn)]
-            if ms[0] >= LONG_MS:
-                ms += [once(fn) for _ in range(max(2, int(ENOUGH_MS / ms[0])))]
-                return statistics.median(ms)
-        return do_bench(fn, warmup, rep, grad_to_none, quantiles, return_mode)
+            first = calls(fn, 1)[0]
+            n = int(min(MOST_CALLS, ENOUGH_MS / max(first, 1e-3)))
+            return min(first, *calls(fn, max(LEAST_CALLS, n) - 1))
 
     return bench
 
 
-def tune_briefly():
-    """Let inductor choose between a long kernel's configurations by few calls, where this PyTorch does so by Triton's
+def event_times(fn, n):
+    """The milliseconds of n calls, with the cache emptied before each."""
+    from triton import runtime
+
+    driver = runtime.driver.active
+    cache = driver.get_empty_cache_for_benchmark()
+    pairs = [events() for _ in range(n)]
+    torch.cuda.synchronize()
+    for a, b in pairs:
+        driver.clear_cache(cache)
+        a.record()
+        fn()
+        b.record()
+    torch.cuda.synchronize()
+    return [a.elapsed_time(b) for a, b in pairs]
+
+
+def tune_briefly(share):
+    """Let inductor choose between a kernel's configurations by few calls, where this PyTorch does so by Triton's
     do_bench."""
     with suppress(ImportError, AttributeError):
         from torch._inductor.runtime.benchmarking import TritonBenchmarker, benchmarker
-        from triton import runtime, testing
-
-        def once(fn):
-            driver = runtime.driver.active
-            cache = driver.get_empty_cache_for_benchmark()
-            a, b = events()
-            torch.cuda.synchronize()
-            driver.clear_cache(cache)
-            a.record()
-            fn()
-            b.record()
-            b.synchronize()
-            return a.elapsed_time(b)
+        from triton import testing
 
         if type(benchmarker) is TritonBenchmarker:
-            benchmarker.triton_do_bench = briefly(testing.do_bench, once)
+            benchmarker.triton_do_bench = briefly(testing.do_bench, event_times, share)
 
 
 def vectors():

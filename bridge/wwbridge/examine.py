@@ -138,7 +138,7 @@ class Examination:
     def __init__(self, task, seed, compiler, memory_bytes):
         if compiler == "inductor":
             keep_nothing_compiled()
-            tune_briefly()
+            tune_briefly(task.target.share)
         self.task, self.seed, self.compiler, self.memory_bytes = task, seed, compiler, memory_bytes
         self.facts = {}
 

@@ -2,23 +2,39 @@
 engine does (src/host/lease.h): a measurement has the device alone and waits only for work that has started."""
 
 import fcntl
+import time
 
 
 class Share:
     def __init__(self, gate, lock, sync):
         self.gate, self.lock, self.sync, self.depth = gate, lock, sync, 0
+        self.seconds = 0.0  # that the last piece of work took, others' work beside it included
+
+    def take(self):
+        fcntl.flock(self.gate, fcntl.LOCK_EX)
+        fcntl.flock(self.lock, fcntl.LOCK_SH)
+        fcntl.flock(self.gate, fcntl.LOCK_UN)
+
+    def give(self):
+        try:
+            self.sync()
+        finally:
+            fcntl.flock(self.lock, fcntl.LOCK_UN)
+
+    def rest(self):
+        """In the middle of a long piece of work: a measurement that waits comes first."""
+        if self.depth:
+            self.give()
+            self.take()
 
     def __enter__(self):
         if self.depth == 0:
-            fcntl.flock(self.gate, fcntl.LOCK_EX)
-            fcntl.flock(self.lock, fcntl.LOCK_SH)
-            fcntl.flock(self.gate, fcntl.LOCK_UN)
+            self.take()
+            self.start = time.monotonic()
         self.depth += 1
 
     def __exit__(self, *exc):
         self.depth -= 1
         if self.depth == 0:
-            try:
-                self.sync()
-            finally:
-                fcntl.flock(self.lock, fcntl.LOCK_UN)
+            self.give()
+            self.seconds = time.monotonic() - self.start

@@ -1,8 +1,15 @@
 """What `synth run` asks about outputs (bridge/wwbridge/examine.py), by pieces and as a whole.  test_reference.py runs
 these in its process."""
 
+import fcntl
+import os
+import tempfile
+import threading
+from contextlib import nullcontext
+
 import torch
 from wwbridge import compiler, examine
+from wwbridge.share import Share
 
 
 def whole(a, b, by):
@@ -50,21 +57,53 @@ def outputs_are_compared_by_pieces():
         examine.PIECE = piece
 
 
-def long_kernels_are_tuned_by_few_calls():
-    calls = []
+def kernels_are_tuned_by_few_calls():
+    made = []
 
-    def once(fn):
-        fn()
-        return took[len(calls) % len(took)]
+    def calls(fn, n):
+        made.append(n)
+        return [took.pop(0) if took else 99.0 for _ in range(n)]
 
-    bench = compiler.briefly(lambda *args: args[1:], once)
-    for took, n, ms in (([5.0, 9.0, 6.0], 4, 6.0), ([1.0], 12, 1.0), ([30.0], 4, 30.0)):
-        calls.clear()
-        assert bench(lambda: calls.append(1), rep=40, return_mode="median") == ms and len(calls) == n, (took, calls)
-    took = [0.9]
-    assert bench(lambda: None, rep=40, return_mode="median") == (25, 40, None, None, "median")
-    took = [5.0]
+    bench = compiler.briefly(lambda *args: args[1:], calls, nullcontext())
+    for took, n, ms in (([5.0, 9.0, 6.0], 3, 5.0), ([1.0], 10, 1.0), ([30.0, 29.0], 3, 29.0), ([0.01], 30, 0.01),
+                        ([0.0], 30, 0.0)):
+        made.clear()
+        assert bench(lambda: None, rep=40, return_mode="median") == ms and sum(made) == n, (n, made)
     assert bench(lambda: None, return_mode="min") == (25, 100, None, None, "min")
 
 
-TESTS = [long_kernels_are_tuned_by_few_calls, outputs_are_compared_by_pieces]
+def a_measurement_comes_between_two_configurations():
+    with tempfile.TemporaryDirectory() as top:
+        def both():
+            return [os.open(os.path.join(top, name), os.O_RDWR | os.O_CREAT) for name in ("gate", "lock")]
+
+        share, said = Share(*both(), lambda: said.append("synchronised")), []
+
+        def measures():
+            gate, lock = both()
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            waits.set()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            fcntl.flock(gate, fcntl.LOCK_UN)
+            said.append("measured")
+            os.close(lock)
+            os.close(gate)
+
+        waits, thread = threading.Event(), threading.Thread(target=measures)
+        share.rest()  # holds nothing, so nothing happens
+        bench = compiler.briefly(None, lambda fn, n: said.append("called") or [1.0] * n, share)
+        with share:
+            thread.start()
+            waits.wait()
+            assert not said
+            bench(lambda: None, return_mode="median")
+            assert said == ["synchronised", "measured", "called", "called"] and share.depth == 1, said
+        thread.join()
+        bench(lambda: None, return_mode="median")
+        assert said[4:] == ["synchronised", "called", "called", "synchronised"] and not share.depth, said
+        os.close(share.gate)
+        os.close(share.lock)
+
+
+TESTS = [a_measurement_comes_between_two_configurations, kernels_are_tuned_by_few_calls,
+         outputs_are_compared_by_pieces]
