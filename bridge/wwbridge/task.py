@@ -38,6 +38,7 @@ from .pool import Pool
 from .redraw import CONTAINERS, State, tensors_of
 from .reference import References, degenerate
 from .returned import Returned
+from .share import Share
 from .tensors import DTYPES, apart, copy_all, out_of_memory, same_bits, span, sub_seed
 from .ties import Cost
 from .trace import Trace
@@ -142,6 +143,7 @@ class Task:
         self._graph = self._shared = self._clock = self._references = self._draw_key = None
         self._returned, self._shares = None, False  # what a candidate's last call returned; wipe()
         self._drawn = self._uneven = self._loosest = None
+        self.run_s = math.inf
         self._pool = Pool(target, target.pool_bytes)
         self.out_meta, self.out_apart = [], []
         self.local.enter()
@@ -359,6 +361,15 @@ class Task:
             out = self._user("forward()", self.model, *self.args(leaves))
         return self._flat(out)
 
+    def _timed_forward(self, leaves=None):
+        """forward(); run_s becomes the shortest of those so far in seconds, others' work on the device included."""
+        start = time.monotonic()
+        out = self.forward(leaves)
+        self.target.sync()
+        share = self.target.share
+        self.run_s = min(self.run_s, share.seconds if isinstance(share, Share) else time.monotonic() - start)
+        return out
+
     def _flat(self, out):
         leaves, self.out_spec = tree_flatten(out)
         for x in leaves:
@@ -408,7 +419,7 @@ class Task:
         first = [t.clone() for t in first]
         self.out_meta = [(tuple(t.shape), tuple(torch.empty_like(t, device="meta").stride()), t.dtype) for t in first]
         seed_all(2)
-        second = self.forward()
+        second = self._timed_forward()
         for i, (a, b) in enumerate(zip(first, second)):
             if a.shape != b.shape or differ(a, b):
                 raise Refuse("task", f"{self.name} is random: output {i} differs between two runs on the same inputs")
@@ -446,7 +457,7 @@ class Task:
         del again
         other, _ = self._draw_leaves(seed + 1)
         self._check_same_form(other)
-        out = self.forward(other)
+        out = self._timed_forward(other)
         self.restore()
         if [tuple(t.shape) for t in out] != [m[0] for m in self.out_meta]:
             raise Refuse("task", f"{self.name} is data-dependent: the output shapes depend on the input values")

@@ -1,9 +1,12 @@
 /* check.c - see check.h.
  *
- * Order, cheapest first: load (form, random, data-dependent), eager time, the graph and what is redundant in it,
- * similarity, the other eager filters, torch.compile.  Most of what is rejected never reaches a compiler.  What
- * resembles an accepted task, a third of a large set's candidates and more with each task, costs the device a load and
- * a time.
+ * Order, cheapest first: load (form, random, data-dependent), the graph and what is redundant in it, similarity, the
+ * other eager filters, torch.compile.  Most of what is rejected never reaches a compiler.  What resembles an accepted
+ * task, a third of a large set's candidates and more with each task, costs the device a load.
+ *
+ * Times are measured last, eager and compiled in one turn, since everybody else stands still meanwhile.  A run while
+ * the task was loaded, beside others, took at least as long as one alone: a task that may be out of bounds by that is
+ * measured at once.
  */
 #include "synth/check.h"
 #include "base/json.h"
@@ -22,8 +25,8 @@
 #include <unistd.h>
 
 enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15, PATIENCE = 10 };
-static const double REQUEST_S = 60, TURN_S = 0.5, BUDGET_US = 5e4, MEMORY_SHARE = 0.8, PEAK_MARGIN = 1.1,
-					LARGE = 1 << 30;
+static const double REQUEST_S = 60, TURN_S = 0.5, BUDGET_US = 2.5e4, MEMORY_SHARE = 0.8, PEAK_MARGIN = 1.1,
+					LARGE = 1 << 30, SURELY = 2;
 
 void ww_synth_result_release(struct ww_synth_result *r)
 {
@@ -247,8 +250,9 @@ static enum ww_rc turn_begin(struct ww_synth_checker *c, struct ww_err *err)
 	return rc;
 }
 
-static enum ww_rc measure(
-	struct ww_synth_checker *c, enum ww_baseline which, double *us, struct ww_synth_result *out, struct ww_err *err)
+/* Times of prepared baselines in one turn. */
+static enum ww_rc measure(struct ww_synth_checker *c, int n, const enum ww_baseline *which, double *us,
+	struct ww_synth_result *out, struct ww_err *err)
 {
 	struct ww_synth_cost since = cost_now(c);
 	if (is_cpu(c))
@@ -257,7 +261,8 @@ static enum ww_rc measure(
 	cost_add(c, out, WW_SYNTH_AT_turn, &since);
 	since = cost_now(c);
 	if (rc == WW_OK) {
-		rc = alone(c, which, us, err);
+		for (int i = 0; rc == WW_OK && i < n; i++)
+			rc = alone(c, which[i], &us[i], err);
 		turn_end(c->o.device);
 	}
 	work_end(c);
@@ -402,8 +407,8 @@ static enum ww_rc compile(struct ww_synth_checker *c, struct ww_synth_result *ou
 	return rc;
 }
 
-/* First of all runs, so that a task of the wrong size costs little. */
-static enum ww_rc eager_time(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
+/* Prepare eager mode; a task with which that fails is rejected. */
+static enum ww_rc prepare_eager(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
 {
 	struct ww_ref_baseline b;
 	struct ww_synth_cost since = cost_now(c);
@@ -412,22 +417,62 @@ static enum ww_rc eager_time(struct ww_synth_checker *c, struct ww_synth_result 
 	work_end(c);
 	cost_add(c, out, WW_SYNTH_AT_measure, &since);
 	WW_CHECK(rc);
-	if (!b.available)
-		return ww_synth_reject(out, "does not run", b.reason);
-	WW_CHECK(measure(c, WW_BASE_EAGER, &out->eager_us, out, err));
+	return b.available ? WW_OK : ww_synth_reject(out, "does not run", b.reason);
+}
+
+/* Eager time before anything that costs more, where a run of run_us beside others leaves it open whether it is within
+ * the bounds. */
+static enum ww_rc time_soon(struct ww_synth_checker *c, double run_us, struct ww_synth_result *out, struct ww_err *err)
+{
+	const enum ww_baseline eager = WW_BASE_EAGER;
+	out->untimed = run_us >= SURELY * c->o.recipe->min_us && run_us <= c->o.recipe->max_us;
+	if (out->untimed)
+		return WW_OK;
+	WW_CHECK(prepare_eager(c, out, err));
+	if (*out->reason)
+		return WW_OK;
+	WW_CHECK(measure(c, 1, &eager, &out->eager_us, out, err));
 	time_bounds(c->o.recipe, out->eager_us, out);
 	/* its CUDA graph holds the memory of a run, which other candidates need while this one compiles */
 	return c->place.bytes > LARGE || c->place.bytes < 0 ? ww_ref_free_baseline(c->ref, WW_BASE_EAGER, err) : WW_OK;
 }
 
+/* What has not been measured so far.  One that is out of bounds ends like those that were measured soon: by its time
+ * alone. */
+static enum ww_rc time_last(
+	struct ww_synth_checker *c, double *compile_us, struct ww_synth_result *out, struct ww_err *err)
+{
+	enum ww_baseline which[2];
+	double us[2] = { 0, 0 };
+	int n = 0, compiled = !strcmp(c->o.recipe->compiler, "inductor");
+	if (compiled)
+		which[n++] = WW_BASE_COMPILE;
+	if (out->untimed) {
+		WW_CHECK(prepare_eager(c, out, err));
+		which[n++] = WW_BASE_EAGER;
+	}
+	if (*out->reason || !n)
+		return WW_OK;
+	WW_CHECK(measure(c, n, which, us, out, err));
+	*compile_us = compiled ? us[0] : 0;
+	if (!out->untimed)
+		return WW_OK;
+	out->untimed = 0;
+	out->eager_us = us[n - 1];
+	time_bounds(c->o.recipe, out->eager_us, out);
+	if (*out->reason) {
+		json_decref(out->mark);
+		out->mark = NULL;
+	}
+	return WW_OK;
+}
+
 /* A task that resembles one that is accepted, or of a split that is full, needs no more.  torch.export works on the
  * processor alone. */
 static enum ww_rc look_at_graph(
-	struct ww_synth_checker *c, uint64_t seed, struct ww_synth_result *out, struct ww_err *err)
+	struct ww_synth_checker *c, const json_t *text, struct ww_synth_result *out, struct ww_err *err)
 {
 	ww_auto_str why = WW_STR_INIT(300);
-	json_auto_t *text = NULL;
-	WW_CHECK(examine(c, seed, WW_EXAMINE_TEXT, out, &text, err));
 	struct ww_synth_cost since = cost_now(c);
 	work_begin(c);
 	enum ww_rc rc = ww_ref_graph(c->ref, &out->graph, err);
@@ -467,14 +512,15 @@ static enum ww_rc compile_filters(
 	struct ww_synth_checker *c, uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
 {
 	json_auto_t *facts = NULL;
-	int timed = !times && !strcmp(c->o.recipe->compiler, "inductor");
 	double us = 0;
 	WW_CHECK(compile(c, out, err));
 	WW_CHECK(examine(c, seed, WW_EXAMINE_COMPILE, out, &facts, err));
 	if (*out->reason)
 		return WW_OK;
-	if (timed)
-		WW_CHECK(measure(c, WW_BASE_COMPILE, &us, out, err));
+	if (!times)
+		WW_CHECK(time_last(c, &us, out, err));
+	if (*out->reason)
+		return WW_OK;
 	json_auto_t *measured = times ? json_incref((json_t *)(uintptr_t)times) : times_of(c, out->eager_us, us);
 	out->row = json_pack(
 		"{s:o, s:O, s:O}", "ops", operators(out->graph), "shapes", json_object_get(facts, "shapes"), "times", measured);
@@ -486,12 +532,13 @@ static int has_passed(const struct ww_synth_result *out) { return !*out->reason 
 static enum ww_rc filters(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed, const json_t *times,
 	struct ww_synth_result *out, struct ww_err *err)
 {
-	json_auto_t *ended = NULL;
+	json_auto_t *text = NULL, *ended = NULL;
 	WW_CHECK(load(c, task, seed, out, err));
+	WW_CHECK(examine(c, seed, WW_EXAMINE_TEXT, out, &text, err));
 	if (!times)
-		WW_CHECK(eager_time(c, out, err));
+		WW_CHECK(time_soon(c, ww_json_num(text, "run_us", 0), out, err));
 	if (has_passed(out))
-		WW_CHECK(look_at_graph(c, seed, out, err));
+		WW_CHECK(look_at_graph(c, text, out, err));
 	if (has_passed(out))
 		WW_CHECK(eager_filters(c, seed, out, err));
 	if (has_passed(out))
@@ -542,14 +589,17 @@ static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task 
 	}
 }
 
-/* Decide by recorded times: they were taken after the task had been loaded, so it passed that filter. */
+/* Decide by recorded times: they were taken after the task had been loaded, so it passed that filter.  One that was
+ * never timed has another reason. */
 static enum ww_rc by_record(struct ww_synth_checker *c, const json_t *times, struct ww_synth_result *out)
 {
 	const char *too_long = ww_json_str(times, "too_long", NULL);
 	if (too_long)
 		return ww_synth_reject(out, WW_SYNTH_TOO_LONG, too_long);
+	out->untimed = ww_json_bool(times, "untimed", 0);
 	out->eager_us = ww_json_num(times, "eager_us", 0);
-	time_bounds(c->o.recipe, out->eager_us, out);
+	if (!out->untimed)
+		time_bounds(c->o.recipe, out->eager_us, out);
 	return WW_OK;
 }
 

@@ -86,6 +86,7 @@ struct ww_synth_result {
 	json_t *mark;      /* once the graph is there (mark.h) */
 	int decided;       /* is_decided() rejected it: the stages behind the graph were left out; reason is "" */
 	double eager_us;   /* where it was measured */
+	int untimed;       /* it was loaded, and its time is left for the end */
 	double peak_bytes; /* of device memory, as the eager stage has shown; 0: unknown */
 	int no_room;       /* memory did not suffice when it ran */
 	int broke;         /* the device failed under it, so its worker is of no more use */

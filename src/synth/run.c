@@ -232,6 +232,8 @@ static json_t *line_of(const struct run *r, int64_t i, struct ww_synth_result *r
 		json_object_set_new(line, "times", json_pack("{s:s}", "too_long", res->detail));
 	else if (res->eager_us > 0)
 		json_object_set_new(line, "times", json_pack("{s:f}", "eager_us", res->eager_us));
+	else if (res->untimed)
+		json_object_set_new(line, "times", json_pack("{s:b}", "untimed", 1));
 	return line;
 }
 

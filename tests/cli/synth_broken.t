@@ -12,7 +12,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import ROOT, WW, finish, need_pytorch, ok  # noqa: E402
+from tap import ROOT, WW, finish, need_pytorch, ok, patched_home  # noqa: E402
 
 python = need_pytorch()
 top = tempfile.mkdtemp(prefix="synth-broken-")
@@ -56,19 +56,9 @@ plain, said = run("plain", ROOT)
 passed = [i for i, r in plain.items() if "reason" not in r]
 ok(len(plain) >= N and len(passed) > 2, "some candidates pass", said)
 
-home = os.path.join(top, "home")
-os.mkdir(home)
-for name in os.listdir(ROOT):
-    if name != "bridge" and not name.startswith("."):
-        os.symlink(os.path.join(ROOT, name), os.path.join(home, name))
-shutil.copytree(os.path.join(ROOT, "bridge"), os.path.join(home, "bridge"))
 culprit = sorted(passed)[1]
-with open(os.path.join(home, "bridge/wwbridge/examine.py"), "a", encoding="utf-8") as f:
-    f.write(FAILS.replace("CULPRIT", f"hashlib.sha256({plain[culprit]['code']!r}.encode()).hexdigest()"))
-with open(os.path.join(home, "bridge/wwbridge/examine.py"), encoding="utf-8") as f:
-    text = f.read()
-with open(os.path.join(home, "bridge/wwbridge/examine.py"), "w", encoding="utf-8") as f:
-    f.write(text.replace("import torch\n", "import hashlib\n\nimport torch\n", 1))
+fails = FAILS.replace("CULPRIT", f"hashlib.sha256({plain[culprit]['code']!r}.encode()).hexdigest()")
+home = patched_home(top, lambda text: text.replace("import torch\n", "import hashlib\n\nimport torch\n", 1) + fails)
 found, said = run("broken", home)
 wrong = {i: [found[i].get("reason"), found[i].get("detail")] for i in found
          if i != culprit and i in plain and found[i].get("reason") != plain[i].get("reason")}
