@@ -57,7 +57,6 @@ def briefly(do_bench, calls, share):
         with share:
             if grad_to_none is not None or quantiles is not None or return_mode not in ("mean", "median"):
                 return do_bench(fn, warmup, rep, grad_to_none, quantiles, return_mode)
-            fn()
             first = calls(fn, 1)[0]
             n = int(min(MOST_CALLS, ENOUGH_MS / max(first, 1e-3)))
             return min(first, *calls(fn, max(LEAST_CALLS, n) - 1))

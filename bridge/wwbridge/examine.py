@@ -17,6 +17,7 @@ The baseline compile is then prepared, so that the client can measure it (the re
 import torch
 
 from . import NoCollection, Refuse, one_line
+from .baseline import Runner
 from .compiler import tune_briefly
 from .tensors import out_of_memory, span, sub_seed
 from .tokens import tokens
@@ -156,6 +157,7 @@ class Examination:
     def degenerate(self):
         self.draw("b", "redraw")
         other = self.outputs()
+        self.task.check_shapes(other)
         self.draw("a", "keep")
         self.first = self.outputs()
         with self.task.target.share:
@@ -261,6 +263,19 @@ class Examination:
         self.draw("a", "keep")
         return None
 
+    def results(self, which, call):
+        """Outputs of a baseline, on the draw on which it was prepared: those of the replay by which that ended, unless
+        state may lie in them.  Of one that has no CUDA graph: of a call."""
+        task = self.task
+        r = task.clock().runners.get(which)
+        if isinstance(r, Runner) and r.graph is not None and not task.mutable_names:
+            return task._flat(r.graph_out)
+        with task.target.share:
+            task.restore()
+            out = [t.clone() for t in task._flat(call(*task.args()))]
+        task.restore()
+        return out
+
     def compiled(self):
         task = self.task
         if self.compiler == "inductor":
@@ -271,12 +286,9 @@ class Examination:
         else:
             call = torch.compile(task.model, backend=self.compiler)
         try:
-            task.restore()
             with torch.no_grad(), NoCollection():
-                with task.target.share:
-                    out = [t.clone() for t in task._flat(call(*task.args()))]
-                task.restore()
-                self.first = self.outputs()  # again: they were not held while this worker compiled
+                out = self.results("compile", call)
+                self.first = self.results("eager", task.model)  # again: not held while this worker compiled
         except Exception as e:
             if out_of_memory(e) or "CUDA error" in str(e):
                 raise

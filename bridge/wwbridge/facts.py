@@ -21,6 +21,7 @@ class Target:
     _memory = None  # when it was asked, and the answer
     one_compiler = False  # torch.compile compiles in this process, whatever the model's size
     warm_calls = 3  # of a baseline before it is captured or timed
+    examines = False  # tasks are examined (examine.py), which runs another draw: loading does not
 
     def __init__(self, kind, index, torch):
         self.kind, self.torch = kind, torch
@@ -105,7 +106,7 @@ def start(q):
         if int(q.get("threads") or 0) > 0:
             torch.set_num_threads(int(q["threads"]))
         t = Target("cpu", 0, torch)
-    t.one_compiler = bool(q.get("one_compiler"))
+    t.one_compiler, t.examines = bool(q.get("one_compiler")), bool(q.get("examines"))
     t.warm_calls = int(q.get("warm_calls") or 0) or t.warm_calls
     return t
 

@@ -25,8 +25,7 @@
 #include <unistd.h>
 
 enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15, PATIENCE = 10 };
-static const double REQUEST_S = 60, TURN_S = 0.5, BUDGET_US = 2.5e4, MEMORY_SHARE = 0.8, PEAK_MARGIN = 1.1,
-					LARGE = 1 << 30, SURELY = 2;
+static const double REQUEST_S = 60, TURN_S = 0.5, BUDGET_US = 2.5e4, MEMORY_SHARE = 0.8, PEAK_MARGIN = 1.1, SURELY = 2;
 
 void ww_synth_result_release(struct ww_synth_result *r)
 {
@@ -135,6 +134,7 @@ static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_synth_result
 		.device = c->o.device->ordinal,
 		.threads = c->o.threads,
 		.one_compiler = 1,
+		.examines = 1,
 		.warm_calls = is_cpu(c) ? 0 : 1, /* the task has run when it was loaded */
 		.forker = forker,
 		.max_load_s = c->o.recipe->max_load_s * longer,
@@ -416,8 +416,10 @@ static enum ww_rc prepare_eager(struct ww_synth_checker *c, struct ww_synth_resu
 	enum ww_rc rc = ww_ref_baseline(c->ref, WW_BASE_EAGER, &b, err);
 	work_end(c);
 	cost_add(c, out, WW_SYNTH_AT_measure, &since);
-	WW_CHECK(rc);
-	return b.available ? WW_OK : ww_synth_reject(out, "does not run", b.reason);
+	if (rc != WW_OK || b.available)
+		return rc;
+	out->untimed = 0;
+	return ww_synth_reject(out, "does not run", b.reason);
 }
 
 /* Eager time before anything that costs more, where a run of run_us beside others leaves it open whether it is within
@@ -433,8 +435,9 @@ static enum ww_rc time_soon(struct ww_synth_checker *c, double run_us, struct ww
 		return WW_OK;
 	WW_CHECK(measure(c, 1, &eager, &out->eager_us, out, err));
 	time_bounds(c->o.recipe, out->eager_us, out);
-	/* its CUDA graph holds the memory of a run, which other candidates need while this one compiles */
-	return c->place.bytes > LARGE || c->place.bytes < 0 ? ww_ref_free_baseline(c->ref, WW_BASE_EAGER, err) : WW_OK;
+	/* its CUDA graph holds the memory of a run, which other candidates need while this one compiles, and its outputs
+	 * are those of the present draw */
+	return ww_ref_free_baseline(c->ref, WW_BASE_EAGER, err);
 }
 
 /* What has not been measured so far.  One that is out of bounds ends like those that were measured soon: by its time
@@ -447,11 +450,9 @@ static enum ww_rc time_last(
 	int n = 0, compiled = !strcmp(c->o.recipe->compiler, "inductor");
 	if (compiled)
 		which[n++] = WW_BASE_COMPILE;
-	if (out->untimed) {
-		WW_CHECK(prepare_eager(c, out, err));
+	if (out->untimed)
 		which[n++] = WW_BASE_EAGER;
-	}
-	if (*out->reason || !n)
+	if (!n)
 		return WW_OK;
 	WW_CHECK(measure(c, n, which, us, out, err));
 	*compile_us = compiled ? us[0] : 0;
@@ -514,6 +515,10 @@ static enum ww_rc compile_filters(
 	json_auto_t *facts = NULL;
 	double us = 0;
 	WW_CHECK(compile(c, out, err));
+	if (out->untimed && !times)
+		WW_CHECK(prepare_eager(c, out, err));
+	if (*out->reason)
+		return WW_OK;
 	WW_CHECK(examine(c, seed, WW_EXAMINE_COMPILE, out, &facts, err));
 	if (*out->reason)
 		return WW_OK;

@@ -76,11 +76,11 @@ static int compare_kernels(const struct ww_ref *r)
 static enum ww_rc say_hello(struct ww_ref *r, struct ww_err *err)
 {
 	int kernels = compare_kernels(r);
-	json_auto_t *q = json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:i, s:i, s:I, s:f, s:s}", "request", "hello", "target",
-		ww_target_name(r->opts.target), "device", r->opts.device, "threads", r->opts.threads, "bandwidth",
-		r->opts.bandwidth, "one_compiler", r->opts.one_compiler, "warm_calls", r->opts.warm_calls, "connections",
-		r->opts.connections, "pool_bytes", (json_int_t)r->opts.pool_bytes, "pool_share", r->opts.pool_share,
-		"cache_dir", r->cache_dir ? r->cache_dir : r->worker.dir.path);
+	json_auto_t *q = json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:i, s:b, s:i, s:I, s:f, s:s}", "request", "hello",
+		"target", ww_target_name(r->opts.target), "device", r->opts.device, "threads", r->opts.threads, "bandwidth",
+		r->opts.bandwidth, "one_compiler", r->opts.one_compiler, "warm_calls", r->opts.warm_calls, "examines",
+		r->opts.examines, "connections", r->opts.connections, "pool_bytes", (json_int_t)r->opts.pool_bytes,
+		"pool_share", r->opts.pool_share, "cache_dir", r->cache_dir ? r->cache_dir : r->worker.dir.path);
 	enum ww_rc rc = q ? WW_OK : ww_nomem(err);
 	r->greeting_deadline_ns = ww_deadline_ns(START_S);
 	if (rc == WW_OK)

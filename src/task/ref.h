@@ -41,6 +41,7 @@ struct ww_ref_opts {
 	int waits;               /* ww_ref_begin() leaves the hello, at which the device is started, to ww_ref_ready() */
 	int one_compiler;        /* torch.compile compiles in the worker, without processes beside it */
 	int warm_calls;          /* of a baseline before it is captured or timed; 0: three */
+	int examines;            /* tasks are examined (ww_ref_examine()), which runs another draw: loading does not */
 	int connections;         /* cuda: CUDA_DEVICE_MAX_CONNECTIONS of the worker; 0: the driver's own number */
 	uint64_t max_disk_bytes; /* below cache_dir; 0: 4 GiB; looked at twice a second */
 	int bandwidth;           /* measure the memory bandwidth at the start (0.4 s); else it is 0 in the device's facts */

@@ -6,10 +6,13 @@ import os
 import tempfile
 import threading
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import torch
-from wwbridge import compiler, examine
+from wwbridge import Refuse, compiler, examine, facts
+from wwbridge.baseline import Runner
 from wwbridge.share import Share
+from wwbridge.task import Task
 
 
 def whole(a, b, by):
@@ -105,5 +108,48 @@ def a_measurement_comes_between_two_configurations():
         os.close(share.lock)
 
 
-TESTS = [a_measurement_comes_between_two_configurations, kernels_are_tuned_by_few_calls,
-         outputs_are_compared_by_pieces]
+def a_baseline_in_a_graph_is_not_called_again():
+    calls, held, target = [], torch.ones(3), SimpleNamespace(kind="cpu", share=nullcontext())
+    runner = Runner.__new__(Runner)
+    runner.graph, runner.graph_out = "replayed", held
+    task = SimpleNamespace(target=target, mutable_names=[], restore=lambda: calls.append("restored"), args=tuple,
+                           _flat=lambda out: [out], clock=lambda: SimpleNamespace(runners={"compile": runner}))
+    e = examine.Examination(task, 1, "aot_eager", 0)
+
+    def call():
+        calls.append("called")
+        return held
+
+    assert e.results("compile", call)[0] is held and not calls
+    other = e.results("eager", call)[0]  # not prepared
+    assert other is not held and torch.equal(other, held) and calls == ["restored", "called", "restored"], calls
+    task.mutable_names = ["mean"]
+    e.results("compile", call)
+    runner.graph, task.mutable_names = None, []
+    e.results("compile", call)
+    assert calls.count("called") == 3, calls
+
+
+def shapes_that_depend_on_values_are_found_by_the_other_draw():
+    text = """import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x[:2 + int(x.numpy()[0, 0] * 1e6) % 97]
+def get_inputs(): return [torch.rand(200, 3)]
+def get_init_inputs(): return []
+"""
+    target = facts.Target("cpu", 0, torch)
+    for target.examines in (False, True):
+        try:
+            task = Task(text, "shapes.py", 3, target)
+            assert target.examines and task.run_s > 0
+            examine.Examination(task, 1, "aot_eager", 0).run("eager")
+        except Refuse as e:
+            assert e.kind == "task" and "data-dependent" in str(e), e
+        else:
+            raise AssertionError("was not refused")
+
+
+TESTS = [a_baseline_in_a_graph_is_not_called_again, a_measurement_comes_between_two_configurations,
+         kernels_are_tuned_by_few_calls, outputs_are_compared_by_pieces,
+         shapes_that_depend_on_values_are_found_by_the_other_draw]
