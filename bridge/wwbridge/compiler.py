@@ -9,10 +9,10 @@ not:
                 of its own to load it (1.3 s each, also where it is built).  The processor names those that it has, and
                 PyTorch's headers are there for each; whether the C++ compiler knows the instructions that PyTorch does
                 not use itself is still tried, and loaded here; where workers are forked, once for all (warm.py).
-    tuning     For each of a kernel's few configurations Triton's do_bench fills 65 ms with calls and empties the cache
-               up to 1,000 times, half a second for a module, and several times that on a device that others use.  A
-               worker that compiles many tasks makes calls for 10 ms, 3 to 30: what others do only adds to a call's
-               time, so the shortest one decides.
+    tuning     For each of a kernel's few configurations inductor makes 6 calls and then calls for 25 ms, of a kernel of
+               5 ms 11 in all, half a second for a module, and several times that on a device that others use.  A
+               worker that compiles many tasks makes calls for 10 ms, 3 to 30.  As inductor has it, the shortest one
+               decides: what others do only adds to a call's time.
 
 Only models with at least NETWORK modules get the pool and the precompiled headers.  A worker that compiles many tasks
 (`synth run`) gets the headers and no pool."""
@@ -24,7 +24,7 @@ from types import SimpleNamespace
 
 import torch
 
-from .device_time import events
+from .device_time import Flush, events
 from .share import Share
 
 NETWORK = 24  # modules
@@ -46,17 +46,17 @@ def compiled(model, device, pool=True, **how):
     return torch.compile(model, **how)
 
 
-def briefly(do_bench, calls, share):
-    """do_bench, with few calls.  calls(kernel, n): the milliseconds of n calls with an empty cache; share: a context
-    for work on the device (share.py), in which a measurement of another process comes before the next
-    configuration."""
+def briefly(benchmark, calls, share):
+    """benchmark(kernel), the milliseconds of a call, with few calls.  calls(kernel, n): the milliseconds of n calls
+    with an empty cache; share: a context for work on the device (share.py), in which a measurement of another process
+    comes before the next configuration."""
 
-    def bench(fn, warmup=25, rep=100, grad_to_none=None, quantiles=None, return_mode="mean"):
+    def bench(fn, *args, **how):
         if isinstance(share, Share):
             share.rest()
         with share:
-            if grad_to_none is not None or quantiles is not None or return_mode not in ("mean", "median"):
-                return do_bench(fn, warmup, rep, grad_to_none, quantiles, return_mode)
+            if args or how.get("return_mode", "min") == "all" or any(how.get(k) for k in ("grad_to_none", "quantiles")):
+                return benchmark(fn, *args, **how)
             first = calls(fn, 1)[0]
             n = int(min(MOST_CALLS, ENOUGH_MS / max(first, 1e-3)))
             return min(first, *calls(fn, max(LEAST_CALLS, n) - 1))
@@ -66,14 +66,9 @@ def briefly(do_bench, calls, share):
 
 def event_times(fn, n):
     """The milliseconds of n calls, with the cache emptied before each."""
-    from triton import runtime
-
-    driver = runtime.driver.active
-    cache = driver.get_empty_cache_for_benchmark()
-    pairs = [events() for _ in range(n)]
-    torch.cuda.synchronize()
+    flush, pairs = Flush(torch.device("cuda")), [events() for _ in range(n)]
     for a, b in pairs:
-        driver.clear_cache(cache)
+        flush()
         a.record()
         fn()
         b.record()
@@ -82,14 +77,13 @@ def event_times(fn, n):
 
 
 def tune_briefly(share):
-    """Let inductor choose between a kernel's configurations by few calls, where this PyTorch does so by Triton's
-    do_bench."""
+    """Let inductor choose between a kernel's configurations by few calls, where this PyTorch has the benchmarker that
+    it asks."""
     with suppress(ImportError, AttributeError):
-        from torch._inductor.runtime.benchmarking import TritonBenchmarker, benchmarker
-        from triton import testing
+        from torch._inductor.runtime import benchmarking
 
-        if type(benchmarker) is TritonBenchmarker:
-            benchmarker.triton_do_bench = briefly(testing.do_bench, event_times, share)
+        b = benchmarking.benchmarker
+        b.benchmark_gpu = briefly(type(b).benchmark_gpu.__get__(b), event_times, share)
 
 
 def vectors():

@@ -61,18 +61,31 @@ def outputs_are_compared_by_pieces():
 
 
 def kernels_are_tuned_by_few_calls():
-    made = []
+    """By either benchmarker of this PyTorch; which one it takes depends on whether there is a GPU."""
+    from torch._inductor.runtime import benchmarking
+
+    made, times, before = [], compiler.event_times, benchmarking.benchmarker
 
     def calls(fn, n):
         made.append(n)
         return [took.pop(0) if took else 99.0 for _ in range(n)]
 
-    bench = compiler.briefly(lambda *args: args[1:], calls, nullcontext())
-    for took, n, ms in (([5.0, 9.0, 6.0], 3, 5.0), ([1.0], 10, 1.0), ([30.0, 29.0], 3, 29.0), ([0.01], 30, 0.01),
-                        ([0.0], 30, 0.0)):
-        made.clear()
-        assert bench(lambda: None, rep=40, return_mode="median") == ms and sum(made) == n, (n, made)
-    assert bench(lambda: None, return_mode="min") == (25, 100, None, None, "min")
+    try:
+        compiler.event_times = calls
+        for kind in (benchmarking.InductorBenchmarker, benchmarking.TritonBenchmarker):
+            b = benchmarking.benchmarker = kind()
+            compiler.tune_briefly(nullcontext())
+            compiler.tune_briefly(nullcontext())  # as before the next task
+            for took, n, ms in (([5.0, 9.0, 6.0], 3, 5.0), ([1.0], 10, 1.0), ([30.0, 29.0], 3, 29.0),
+                                ([0.01], 30, 0.01), ([0.0], 30, 0.0)):
+                made.clear()
+                assert b.benchmark(lambda: None, device="cuda", rep=40, is_vetted_benchmarking=True) == ms, (kind, ms)
+                assert sum(made) == n, (kind, n, made)
+    finally:
+        compiler.event_times, benchmarking.benchmarker = times, before
+    bench = compiler.briefly(lambda *args, **how: (args[1:], how), calls, nullcontext())
+    for how in ({"return_mode": "all"}, {"grad_to_none": [1]}, {"quantiles": [0.5]}):
+        assert bench(None, **how) == ((), how)
 
 
 def a_measurement_comes_between_two_configurations():
@@ -99,10 +112,10 @@ def a_measurement_comes_between_two_configurations():
             thread.start()
             waits.wait()
             assert not said
-            bench(lambda: None, return_mode="median")
+            bench(lambda: None)
             assert said == ["synchronised", "measured", "called", "called"] and share.depth == 1, said
         thread.join()
-        bench(lambda: None, return_mode="median")
+        bench(lambda: None)
         assert said[4:] == ["synchronised", "called", "called", "synchronised"] and not share.depth, said
         os.close(share.gate)
         os.close(share.lock)
