@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The cost of a run of `synth run`, and its reasons for rejections: rate.py DIR [SECONDS]   (SECONDS: that it took)
+"""The cost of a run of `synth run`, and its reasons for rejections: rate.py DIR [SECONDS] [--since OLD]
 
-Reads DIR/journal.jsonl: candidates by outcome with an example of each reason, and the seconds (waiting included) and
-CPU-seconds of each stage, a candidate."""
+Reads DIR/journal.jsonl: candidates by outcome with an example of each reason, how many ended in each 20 s, and the
+seconds (waiting included) and CPU-seconds of each stage, a candidate.  SECONDS: that it took.  OLD: a journal that the
+run went on from; what stands in it does not count."""
+import argparse
 import collections
 import json
 import statistics
-import sys
 
 
 def entries(path):
@@ -20,8 +21,9 @@ def entries(path):
                 yield row
 
 
-def main(directory, seconds=None):
-    rows = list(entries(directory + "/journal.jsonl"))
+def main(directory, seconds=None, since=None):
+    old = {r["i"] for r in entries(since)} if since else ()
+    rows = [r for r in entries(directory + "/journal.jsonl") if r["i"] not in old]
     if not rows:
         return print(directory, "holds no candidate")
     passed, last = [r for r in rows if "row" in r], max(r["at"] for r in rows)
@@ -32,6 +34,11 @@ def main(directory, seconds=None):
           f"{sum('tries' in r for r in rows)} looked at again with more memory")
     print(f"  {len(passed) / float(seconds or last):.2f} passed a second; "
           f"{sum('row' in r for r in late) / (last / 2):.2f} in the second half of the time")
+    ended = collections.Counter(int(r["at"] / 20) for r in rows)
+    print("  ended in each 20 s:", *(ended[k] for k in range(max(ended) + 1)))
+    timed = [r for r in rows if "times" in r and "row" not in r]
+    print(f"  {sum('untimed' in r['times'] for r in timed)} of {len(timed)} that another filter rejected were not "
+          "timed")
     reasons = collections.Counter(r["reason"] for r in rows if "reason" in r)
     for reason, n in reasons.most_common():
         details = [r["detail"] for r in rows if r.get("reason") == reason]
@@ -57,4 +64,9 @@ def main(directory, seconds=None):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("directory")
+    p.add_argument("seconds", type=float, nargs="?")
+    p.add_argument("--since")
+    args = p.parse_args()
+    main(args.directory, args.seconds, args.since)

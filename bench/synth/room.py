@@ -20,21 +20,22 @@ LIMIT, DEVICE, TURN_S, MARGIN, SPARE = 112.0, 122.0, 0.5, 1.1, 0.25
 FITTED = {
     "pass": 1.5,  # seconds of a pass over the time that was measured for it
     "switch": 0.1,  # what a device loses where several processes use it
-    "load_s": 0.2, "prepare_s": 0.1, "eager_s": 0.35, "first_compiled_s": 0.8,  # of the host
-    "tuning": 8,  # passes that Triton's choice of configurations takes
+    "load_s": 0.2, "prepare_s": 0.1, "eager_s": 0.35, "first_compiled_s": 0.45,  # of the host
     "bytes_s": 3.2e12, "draw_s": 1e12,  # bytes a second: compared, drawn
+    "window": 32, "patience": 30, "compared": 215,
+    "tuning": 8,  # passes that the choice of a kernel's configuration takes of long kernels
+    "tuning_s": 0.1,  # seconds that it takes of short ones, in a module whose pass takes less than SHORT_S
 }
-BEFORE = {**FITTED, "window": 8, "patience": None, "graph_first": False, "budget_s": 0.1, "more_calls": 2, "warm": 5,
-          "compared": 680, "second_inputs": 1, "share_a_call": False}
+SHORT_S = 0.008
+BEFORE = {**FITTED, "budget_s": 0.05, "warm": 3, "tuned_in": 1, "one_turn": False, "loaded": 4, "called": True}
 CHANGES = (
-    ("32 a thread behind the first undecided one", {"window": 32}),
-    ("small ones pass a large one for 30 s; alone beside compilers", {"patience": 30}),
-    ("the graph before the eager filters; 50 ms of calls", {"graph_first": True, "budget_s": 0.05, "more_calls": 0}),
-    ("one call to warm up", {"warm": 3}),
-    ("comparisons of 215 bytes an element", {"compared": 215}),
-    ("second inputs not kept", {"second_inputs": 0}),
-    ("the lease call by call while a baseline is prepared", {"share_a_call": True}),
-    ("long kernels tuned by few calls (a guess: 2.5 passes)", {"tuning": 2.5, "first_compiled_s": 0.45}),
+    ("kernels tuned by calls of 10 ms (a guess: 2.5 passes, .05 s for short ones)", {"tuning": 2.5, "tuning_s": 0.05}),
+    ("the lease given back between configurations", {"tuned_in": 6}),
+    ("25 ms of calls", {"budget_s": 0.025}),
+    ("eager and compiled times in one turn, behind all filters", {"one_turn": True, "warm": 2}),
+    ("outputs of the replays compared", {"called": False}),
+    ("one pass less while it is loaded, kernels tuned by three calls of four", {"loaded": 3, "tuning": 1.9}),
+    ("peaks .85 of what they were (a guess)", {"peaks": 0.85}),
 )
 
 
@@ -66,7 +67,7 @@ class Device:
         self.sim, self.how, self.rng = sim, how, rng
         self.work, self.seen, self.version = {}, 0.0, 0  # seconds left of what computes now
         self.sharing, self.closed, self.at_gate, self.to_measure, self.turn = 0, False, [], [], None
-        self.used = self.peaks = self.closed_s = 0.0
+        self.used = self.peaks = self.closed_s = self.busy_s = 0.0
         self.running, self.alone, self.waiting, self.factors = 0, False, [], []
 
     # ---- Computing, together with others, under a share of the lease
@@ -88,6 +89,7 @@ class Device:
         return len(self.work) * (1 + self.how["switch"] * (len(self.work) > 1))
 
     def advance(self):
+        self.busy_s += (self.sim.t - self.seen) * bool(self.work)
         for process in self.work:
             self.work[process] -= (self.sim.t - self.seen) / self.slower()
         self.seen = self.sim.t
@@ -129,6 +131,7 @@ class Device:
             return
         self.turn = self.sim.t if self.turn is None else self.turn
         process, seconds = self.to_measure.pop(0)
+        self.busy_s += seconds
         self.sim.at(self.sim.t + seconds, lambda: self.measured(process))
 
     def measured(self, process):
@@ -199,15 +202,22 @@ class Device:
 
 
 def calls(how, seconds):
-    n = int(max(3, min(15, how["budget_s"] / seconds))) + how["more_calls"]
-    return n * (seconds + 0.001) + 0.01
+    return int(max(3, min(15, how["budget_s"] / seconds))) * (seconds + 0.001) + 0.01
 
 
-def prepared(d, one, host_s, passes):
+def prepare_eager(d, one):
     """A baseline: warmed up, captured, replayed."""
-    parts = 4 if d.how["share_a_call"] else 1
-    for _ in range(parts):
-        yield d.compute(one * passes / parts, host_s / parts)
+    for _ in range(d.how["warm"]):
+        yield d.compute(one, d.how["prepare_s"] / d.how["warm"])
+
+
+def prepare_compiled(d, c, one, fast):
+    """The first call chooses the kernels' configurations, as one piece of work or as several."""
+    tuning, n = d.how["tuning"] * one + (d.how["tuning_s"] if c["eager_s"] < SHORT_S else 0), d.how["tuned_in"]
+    for _ in range(n):
+        yield d.compute((fast + tuning) / n, d.how["first_compiled_s"] / n)
+    for _ in range(2):
+        yield d.compute(fast, d.how["prepare_s"] / 2)
 
 
 def look(sim, d, c, cost):
@@ -221,21 +231,23 @@ def look(sim, d, c, cost):
         return sim.t
 
     c["room"] = d.expected(c["bytes"])
+    soon = c["kind"] == "time" or not how["one_turn"]
     while True:
         c["idle"], start = min(c["inputs"], c["room"]) if c["room"] > 0 else c["inputs"], sim.t
         yield d.take(c)
         start = mark("room", start)
         fails = c["room"] > 0 and d.peaks > DEVICE
-        for _ in range(4):
+        for _ in range(how["loaded"]):
             yield sim.sleep(how["load_s"] / 8)
             yield d.compute(one, how["load_s"] / 8)
         yield d.compute(3 * draw)
         start = mark("load", start)
-        yield from prepared(d, one, how["prepare_s"], how["warm"])
-        start = mark("measure", start)
-        yield d.measure(calls(how, c["eager_s"]))
-        start = mark("turn", start)
-        if c["kind"] == "time" or c["kind"] == "decided" and how["graph_first"]:
+        if soon:
+            yield from prepare_eager(d, one)
+            start = mark("measure", start)
+            yield d.measure(calls(how, c["eager_s"]))
+            start = mark("turn", start)
+        if c["kind"] in ("time", "decided"):
             return d.leave(c)
         for _ in range(2):
             yield sim.sleep(how["eager_s"] / 8)
@@ -259,10 +271,12 @@ def look(sim, d, c, cost):
         d.leave(c, c["idle"])
         yield sim.sleep(c["compiler_s"])
         yield d.take(c, True)
-        yield from prepared(d, 1.0, how["first_compiled_s"], fast * how["warm"] + one * how["tuning"])
-        yield d.compute(fast + one + 0.15 * compare)
+        if not soon:
+            yield from prepare_eager(d, one)
+        yield from prepare_compiled(d, c, one, fast)
+        yield d.compute(how["called"] * (fast + one) + 0.15 * compare)
         start = mark("compile", start)
-        yield d.measure(calls(how, c["compile_s"]))
+        yield d.measure(calls(how, c["compile_s"]) + (0 if soon else calls(how, c["eager_s"])))
         mark("turn", start)
     return d.leave(c)
 
@@ -291,7 +305,7 @@ def run(path, how, jobs, n_devices, seconds, seed):
     rng = random.Random(seed)
     sim, todo, done, cost = Simulation(), candidates(path, rng), [], collections.Counter()
     for c in todo:
-        c["peak"] = max(0.6 * c["bytes"], c["kept"] - (1 - how["second_inputs"]) * c["inputs"])
+        c["peak"] = max(0.6 * c["bytes"], c["kept"] * how.get("peaks", 1))
     devices = [Device(sim, how, rng) for _ in range(n_devices)]
     state = {"taken": 0, "next": 0, "done": set()}
 
@@ -320,7 +334,7 @@ def run(path, how, jobs, n_devices, seconds, seed):
     for d in devices:
         sim.go(poll(d))
     sim.run(seconds)
-    return done, cost, sum(d.closed_s for d in devices) / n_devices / seconds
+    return done, cost, *(sum(s) / n_devices / seconds for s in zip(*((d.closed_s, d.busy_s) for d in devices)))
 
 
 def main():
@@ -332,15 +346,17 @@ def main():
     p.add_argument("--runs", type=int, default=3)
     args = p.parse_args()
     stages = ("room", "load", "eager", "turn", "compile")
-    print("| | a second | by the minute | gate closed | again | " + " | ".join(stages) + " |\n" + "|---" * 10 + "|")
+    print("| | a second | by the minute | gate closed | device in use | again | " + " | ".join(stages) + " |\n"
+          + "|---" * 11 + "|")
     how = dict(BEFORE)
     for name, change in (("before", {}), *CHANGES):
         how.update(change)
         runs = [run(args.journal, how, args.jobs, args.devices, args.seconds, k) for k in range(args.runs)]
-        n = sum(len(done) for done, _, _ in runs)
+        n = sum(len(run[0]) for run in runs)
         minutes = [sum(60 * m < t <= 60 * m + 60 for t in runs[0][0]) for m in range(int(args.seconds / 60))]
         print(f"| {name} | {n / args.runs / (args.seconds - 20):.2f} | {' '.join(map(str, minutes))} | "
-              f"{sum(r[2] for r in runs) / args.runs:.0%} | {sum(r[1]['again'] for r in runs) / n:.1%} | "
+              f"{sum(r[2] for r in runs) / args.runs:.0%} | {sum(r[3] for r in runs) / args.runs:.0%} | "
+              f"{sum(r[1]['again'] for r in runs) / n:.1%} | "
               + " | ".join(f"{sum(r[1][s] for r in runs) / n:.2f}" for s in stages) + " |", flush=True)
 
 
