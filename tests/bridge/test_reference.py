@@ -1190,6 +1190,22 @@ def trace_where_export_gives_nested_graphs():
 
 
 @test
+def operators_are_weighed_by_one_thread():
+    k = task("self.seen.append(torch.get_num_threads())\nreturn self.fc(x).relu()",
+             "self.fc = nn.Linear(8, 8)\nself.seen = []")
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        k.model.seen.clear()
+        kinds = k.trace()["kinds"]
+        assert k.model.seen[0] == 2 and set(k.model.seen[1:]) == {1}, k.model.seen
+        assert torch.get_num_threads() == 2
+        assert {"product", "relu"} <= kinds.keys() and all(n == 1 and us > 0 for n, us in kinds.values()), kinds
+    finally:
+        torch.set_num_threads(threads)
+
+
+@test
 def a_profile_names_every_operator():
     from wwbridge import graph
     from wwbridge.profile import profile
