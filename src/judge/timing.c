@@ -39,7 +39,8 @@
  * case.  Where the time or MAX_ASIDE is used up before MIN_ROUNDS rounds without waiting exist, all rounds count.  The
  * measurement is then disturbed if other processes used enough CPU time to be noticed; if not, the side's own threads
  * waited for each other and for the kernel, which is part of the call's time.  If a side waited more than OWN_WAIT
- * times the CPU time that others used, its own threads blocked it: then all rounds count too.
+ * times the CPU time that others used, its own threads blocked it: then all rounds count too.  Of a kind of draws of
+ * which fewer than MIN_PLAIN rounds are left, all count.
  *
  * A measurement that was disturbed (load.c, and what its own samples show) is made again, up to MAX_ATTEMPTS times and
  * while the time lasts; the first undisturbed one counts, else the one with the narrowest intervals, and the verdict
@@ -481,6 +482,25 @@ static void hold_to_slower_kind(const struct timing *x, struct series *e)
 	e->n = n;
 }
 
+/* Native code can make its own threads wait, so that a round is set aside.  Where that left nearly none of a kind of
+ * draws, those of that kind count all the same: or a solution would choose the kind in which it is faster.  Returns how
+ * many these are. */
+static int keep_kinds(const struct timing *x, struct series *e)
+{
+	int end = e->n + e->aside, before = e->n;
+	struct kinds k;
+	sort_kinds(e, time_of, CANDIDATE, &k);
+	for (int i = e->n; has_kinds(x) && i < end; i++) {
+		struct round r = e->rounds[i];
+		if (k.n[r.uneven] >= MIN_PLAIN)
+			continue;
+		e->rounds[i] = e->rounds[e->n];
+		e->rounds[e->n++] = r;
+	}
+	e->aside = end - e->n;
+	return e->n - before;
+}
+
 static void hold_to_stamps(struct series *e)
 {
 	double us[WW_STATS_MAX_SAMPLES], witness_us[WW_STATS_MAX_SAMPLES];
@@ -637,6 +657,7 @@ static void settle(struct timing *x, const struct ww_disturbance *d)
 		e->n += e->aside;
 		e->aside = 0;
 	}
+	e->clean &= !keep_kinds(x, e);
 	hold_to_stamps(e);
 	decide_again(x, e);
 	if (!e->decided) {
