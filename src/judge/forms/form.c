@@ -618,7 +618,9 @@ static int are_apart(const struct form *f, struct ww_run_result *res)
 	int apart[WW_MAX_OUTPUTS];
 	apart_in_task(t, apart);
 	return ww_outputs_apart(ww_candidate_pid(f->c), f->answer.places, t->shapes.outputs, t->facts.n_outputs, apart,
-		!on_cuda(t), res->text, sizeof(res->text));
+			   !on_cuda(t), res->text, sizeof(res->text)) &&
+		ww_form_keeps_state(
+			f->c, f->answer.places, t->shapes.outputs, t->facts.n_outputs, apart, res->text, sizeof(res->text));
 }
 
 static enum ww_rc form_guards(void *self, struct ww_run_result *res, struct ww_err *err)

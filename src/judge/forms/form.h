@@ -41,6 +41,10 @@ enum ww_rc ww_form_attach(struct ww_judge_task *t, const int loose[WW_MAX_OUTPUT
 enum ww_rc ww_form_restores(
 	const struct ww_judge_task *t, struct ww_candidate *c, const json_t *body, struct ww_err *err) WW_MUST_CHECK;
 
+/* 1 where no output i with apart[i] lies in that state, or took its pages away; else 0 and the reason. */
+int ww_form_keeps_state(const struct ww_candidate *c, const int64_t *places, const struct ww_tensor *out, int n,
+	const int *apart, char *why, size_t why_bytes);
+
 /* base.c: PyTorch's own module as a solution in its own process, called and timed as the candidate is.  Open compiles
  * and warms up (info as ww_ref_baseline() has it); call is one call on the current draw with cold caches. */
 enum ww_rc ww_form_base_open(

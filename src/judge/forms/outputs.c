@@ -211,7 +211,13 @@ static int is_own_page(uint64_t entry)
 	return (entry & swapped) || (entry & (present | of_file | only_here)) == (present | only_here);
 }
 
-static int pages_are_own(int pagemap, const struct reach *r)
+static int is_there(uint64_t entry)
+{
+	const uint64_t present = 1ull << 63, swapped = 1ull << 62;
+	return (entry & (present | swapped)) != 0;
+}
+
+static int all_pages(int pagemap, const struct reach *r, int (*is)(uint64_t entry))
 {
 	uint64_t entries[BATCH], page = (uint64_t)sysconf(_SC_PAGESIZE), end = (r->end + page - 1) / page;
 	for (uint64_t at = r->start / page; at < end;) {
@@ -220,11 +226,13 @@ static int pages_are_own(int pagemap, const struct reach *r)
 		if (n < (ssize_t)sizeof(*entries))
 			return 0;
 		for (size_t i = 0; i < (size_t)n / sizeof(*entries); i++, at++)
-			if (!is_own_page(entries[i]))
+			if (!is(entries[i]))
 				return 0;
 	}
 	return 1;
 }
+
+static int pages_are_own(int pagemap, const struct reach *r) { return all_pages(pagemap, r, is_own_page); }
 
 static int open_pagemap(pid_t pid)
 {
@@ -253,6 +261,24 @@ int ww_outputs_apart(pid_t pid, const int64_t *places, const struct ww_tensor *o
 				i);
 			good = 0;
 		}
+	}
+	ww_fd_close(&pagemap);
+	return good;
+}
+
+int ww_outputs_not_given(pid_t pid, const int64_t *places, const struct ww_tensor *out, int n, const int *apart,
+	int64_t address, size_t bytes, char *why, size_t why_bytes)
+{
+	const struct reach given = { (uint64_t)address, (uint64_t)address + bytes };
+	int pagemap = open_pagemap(pid), good = 1;
+	for (int i = 0; good && i < n; places += 1 + out[i++].rank) {
+		struct reach r = reach_of(&out[i], places);
+		good = !apart[i] || (!overlap(&r, &given) && all_pages(pagemap, &given, is_there));
+		if (!good)
+			snprintf(why, why_bytes,
+				"output %d lies in the memory of the module's state, which is restored before each call, or that memory is "
+				"not there any more; the task's output is a copy",
+				i);
 	}
 	ww_fd_close(&pagemap);
 	return good;

@@ -45,6 +45,11 @@ int64_t ww_outputs_span(const struct ww_tensor *t, const int64_t *strides);
  * and the reason.  `places` are those that ww_outputs_take() has taken; an address of 0 is not looked at. */
 int ww_outputs_apart(pid_t pid, const int64_t *places, const struct ww_tensor *out, int n, const int *apart, int pages,
 	char *why, size_t why_bytes);
+/* `bytes` bytes at `address` the judge has written ahead of the call.  1 where no output i with apart[i] lies there,
+ * and all of it is there still: pages that were moved away (mremap) may be an output elsewhere.  Else 0 and the reason.
+ */
+int ww_outputs_not_given(pid_t pid, const int64_t *places, const struct ww_tensor *out, int n, const int *apart,
+	int64_t address, size_t bytes, char *why, size_t why_bytes);
 /* Whether elements of a tensor of t's shape may lie in one place, as expand() leaves them: 0 only where none do. */
 int ww_outputs_share(const struct ww_tensor *t, const int64_t *strides);
 /* Fill each output with apart[i] whose elements lie together, where it can be written.  Its memory is the caller's

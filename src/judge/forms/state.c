@@ -5,9 +5,11 @@
  * baseline's: a solution that put a stop to that, and read the judge's own buffer, was 15 times as fast as PyTorch and
  * as its honest twin where the state is large and a call uses little of it; and the copy counted as a library's work.
  *
- * The address is what the process says.  A false one reaches memory of its own that it may write to, or none. */
+ * The address is what the process says.  A false one reaches memory of its own that it may write to, or none.  What is
+ * written there is no output: a copy of the state that a task returns, the baseline makes within its call. */
 #include "judge/forms/form.h"
 #include "judge/forms/internal.h"
+#include "judge/forms/outputs.h"
 
 #include "base/mem.h"
 
@@ -50,6 +52,15 @@ void ww_candidate_restore(const struct ww_candidate *c)
 			n = process_vm_writev(c->pid, &here, 1, &there, 1, 0);
 		}
 	}
+}
+
+int ww_form_keeps_state(const struct ww_candidate *c, const int64_t *places, const struct ww_tensor *out, int n,
+	const int *apart, char *why, size_t why_bytes)
+{
+	int good = 1;
+	for (int i = 0; good && !c->gpu && i < c->n_state; i++)
+		good = ww_outputs_not_given(c->pid, places, out, n, apart, c->state[i].to, c->state[i].bytes, why, why_bytes);
+	return good;
 }
 
 void ww_candidate_forget_state(struct ww_candidate *c)

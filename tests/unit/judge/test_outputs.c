@@ -288,6 +288,39 @@ static char *map_page(int flags, int fd)
 	return m;
 }
 
+static int not_given(char *at, char *given)
+{
+	const int own = 1, size[] = { 1024 }, order[] = { 0 };
+	struct ww_tensor t = tensor(1, size, order);
+	int64_t places[] = { (int64_t)(uintptr_t)at, 1 };
+	char why[256] = "";
+	int good = ww_outputs_not_given(
+		getpid(), places, &t, 1, &own, (int64_t)(uintptr_t)given, 2 * 4096, why, sizeof(why));
+	assert_int_equal(good, !*why);
+	return good;
+}
+
+/* State that the judge has written is no output, where it was or where its pages were moved to. */
+static void what_was_given_is_no_output(void **state)
+{
+	enum { PAGE = 4096 };
+	(void)state;
+	char *m = mmap(NULL, 6 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *given = m + PAGE;
+	assert_true(m != MAP_FAILED);
+	memset(m, 1, 6 * PAGE);
+	assert_true(not_given(m, given));
+	assert_false(not_given(m + 4, given));
+	assert_false(not_given(given + PAGE, given));
+	assert_true(not_given(given + 2 * PAGE, given));
+	assert_ptr_equal(mremap(given, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, m + 4 * PAGE), m + 4 * PAGE);
+	assert_false(not_given(m + 4 * PAGE, given));
+	assert_ptr_equal(mmap(given, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), given);
+	assert_false(not_given(m + 4 * PAGE, given));
+	*given = 1;
+	assert_true(not_given(m + 4 * PAGE, given));
+	munmap(m, 6 * PAGE);
+}
+
 static void memory_of_their_own(void **state)
 {
 	enum { PAGE = 4096 };
@@ -370,8 +403,8 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(far_apart),
 		cmocka_unit_test(outputs_in_memory_of_no_earlier_call), cmocka_unit_test(shared_elements),
 		cmocka_unit_test(any_layout), cmocka_unit_test(memory_of_their_own),
-		cmocka_unit_test(returned_outputs_are_poisoned), cmocka_unit_test(nothing_that_is_not_there),
-		cmocka_unit_test(pieces), cmocka_unit_test(whose_code), cmocka_unit_test(one_file_in_many_places),
-		cmocka_unit_test(a_long_call_counts_as_the_middle_one) };
+		cmocka_unit_test(what_was_given_is_no_output), cmocka_unit_test(returned_outputs_are_poisoned),
+		cmocka_unit_test(nothing_that_is_not_there), cmocka_unit_test(pieces), cmocka_unit_test(whose_code),
+		cmocka_unit_test(one_file_in_many_places), cmocka_unit_test(a_long_call_counts_as_the_middle_one) };
 	return cmocka_run_group_tests_name("judge/outputs", tests, NULL, NULL);
 }
