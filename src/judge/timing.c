@@ -17,7 +17,7 @@
  * can make less work right, as of a softmax whose other terms vanish, and who looks for them saves it; so does who
  * estimates a sum by a part of its terms where there are none.  So where the solution is faster in rounds of the one
  * kind, beside PyTorch, only those of the other count; and MIN_PLAIN plain and MIN_UNEVEN uneven ones are compared
- * (where the reward is decided CHECKED_TO_DECIDE uneven ones, and both kinds earn it).
+ * (where the reward is decided CHECKED_TO_DECIDE uneven and KIND_TO_DECIDE plain ones, and both kinds earn it).
  *
  * To decide (WW_JUDGE_DECIDE).  The reward asks only whether ratios are above one number.  After each round an interval
  * of the median of log(pivot / candidate) that holds at every number of rounds together (stats.h, ww_sequence) gives
@@ -552,13 +552,18 @@ static int kinds_agree(const struct timing *x, const struct series *e, double re
 	return 1;
 }
 
+/* Is the reward at the lower end more than the least, so that each kind of draws must earn it? */
+static int earns_by_kinds(const struct timing *x, const struct series *e)
+{
+	return has_kinds(x) && reward_at(x, exp(e->log_ratio.lo), 0) > reward_at(x, 0, 0);
+}
+
 static int is_decided(const struct timing *x, const struct series *e)
 {
 	if (!x->deciding || e->log_ratio.n < LEAST_TO_DECIDE)
 		return 0;
 	double reward = reward_at(x, exp(e->log_ratio.lo), 0);
-	return reward == reward_at(x, exp(e->log_ratio.hi), 1) &&
-		(!has_kinds(x) || reward <= reward_at(x, 0, 0) || kinds_agree(x, e, reward));
+	return reward == reward_at(x, exp(e->log_ratio.hi), 1) && (!earns_by_kinds(x, e) || kinds_agree(x, e, reward));
 }
 
 /* Decide the reward again, from the rounds that count in the end. */
@@ -617,18 +622,35 @@ static int shall_check(struct timing *x)
 	return x->deciding ? ww_rng_below(&x->rng, 4) < CHECKED_OF_FOUR : ww_rng_below(&x->rng, MIN_ROUNDS) < MIN_CHECKED;
 }
 
-/* Too few of the rounds that will count were compared, in all or of a kind.  Who estimates by a part of the terms is
- * wrong in uneven ones alone. */
-static int lacks_checked(const struct timing *x, const struct series *e)
+/* Of the rounds that will count, how many of each kind were compared. */
+static void count_checked(const struct timing *x, const struct series *e, int n[2])
 {
-	int n[2] = { 0, 0 };
+	n[0] = n[1] = 0;
 	for (int k = 0; k < (e->n < min_rounds(x) ? e->n + e->aside : e->n); k++)
 		n[e->rounds[k].uneven] += e->rounds[k].check;
+}
+
+/* Too few of them, in all or of a kind.  Who estimates by a part of the terms is wrong in uneven ones alone; who is
+ * fast in these alone may be wrong in plain ones, which have to earn the reward, too. */
+static int lacks_checked(const struct timing *x, const struct series *e)
+{
+	int n[2];
+	count_checked(x, e, n);
 	if (is_decided(x, e))
-		return n[1] + (has_kinds(x) ? 0 : n[0]) < CHECKED_TO_DECIDE;
+		return n[1] + (has_kinds(x) ? 0 : n[0]) < CHECKED_TO_DECIDE || (earns_by_kinds(x, e) && n[0] < KIND_TO_DECIDE);
 	return n[0] + n[1] < MIN_CHECKED ||
 		(has_kinds(x) && (n[0] < MIN_PLAIN || n[1] < MIN_UNEVEN) &&
 			ww_seconds_since(x->start_ns) < KINDS_LATE * limit_s(x));
+}
+
+/* The kind of the next draw where a decision lacks nothing but compared rounds of that kind. */
+static enum ww_ref_lot lacking_lot(const struct timing *x, const struct series *e)
+{
+	int n[2];
+	count_checked(x, e, n);
+	return !has_kinds(x) || !is_decided(x, e) ? WW_REF_LOT_NONE
+		: n[1] < CHECKED_TO_DECIDE            ? WW_REF_LOT_UNEVEN
+											  : WW_REF_LOT_PLAIN;
 }
 
 static enum ww_rc sample(struct timing *x, struct ww_err *err)
@@ -637,8 +659,12 @@ static enum ww_rc sample(struct timing *x, struct ww_err *err)
 		WW_CHECK(sampled_round(x, shall_check(x), err));
 	while (!x->s->failed && !enough(x));
 	while (!x->s->failed && lacks_checked(x, &x->now) && x->now.aside < MAX_ASIDE &&
-		x->now.n + x->now.aside < WW_STATS_MAX_SAMPLES)
-		WW_CHECK(sampled_round(x, 1, err));
+		x->now.n + x->now.aside < WW_STATS_MAX_SAMPLES) {
+		x->s->t->next_lot = lacking_lot(x, &x->now);
+		enum ww_rc rc = sampled_round(x, 1, err);
+		x->s->t->next_lot = WW_REF_LOT_NONE;
+		WW_CHECK(rc);
+	}
 	return check_last(x, err);
 }
 

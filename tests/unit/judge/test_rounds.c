@@ -78,11 +78,59 @@ static void what_others_disturb_stays_aside(void **state)
 	assert_int_equal(x->now.aside, 15);
 }
 
+/* A round that was not set aside, in a measurement that ends when the reward is certain. */
+static void add_deciding(struct timing *x, int uneven, int check)
+{
+	add(x, uneven, UNEVEN_US, 0);
+	struct series *e = &x->now;
+	e->rounds[e->n - 1].check = check;
+	note_ratio(e, e->n - 1);
+}
+
+/* Six rounds that agree decide; of each kind some must have been compared, or what is fast in the one could be wrong in
+ * the other. */
+static void each_kind_is_compared_before_a_decision(void **state)
+{
+	static struct ww_verdict v;
+	(void)state;
+	struct timing *x = begin();
+	ww_verdict_init(&v);
+	v.correct = 1;
+	session.v = &v;
+	x->deciding = 1;
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
+		x->to_pivot[b] = (struct ww_ratio){ NAN, NAN, NAN };
+	x->to_pivot[WW_BASE_EAGER] = (struct ww_ratio){ 1, 1, 1 };
+	ww_sequence_init(&x->now.log_ratio);
+	for (int i = 0; i < 6; i++)
+		add_deciding(x, i % 3 != 0, i % 3 != 0);
+	assert_int_equal(is_decided(x, &x->now), 1);
+	assert_int_equal(lacks_checked(x, &x->now), 1);
+	assert_int_equal(lacking_lot(x, &x->now), WW_REF_LOT_PLAIN);
+	add_deciding(x, 0, 1);
+	assert_int_equal(lacks_checked(x, &x->now), 1);
+	add_deciding(x, 0, 1);
+	assert_int_equal(is_decided(x, &x->now), 1);
+	assert_int_equal(lacks_checked(x, &x->now), 0);
+
+	x->now.n = 0; /* a candidate as fast as PyTorch earns nothing by either kind */
+	ww_sequence_init(&x->now.log_ratio);
+	for (int i = 0; i < 20; i++) {
+		add(x, i % 3 != 0, PYTORCH_US, 0);
+		x->now.rounds[x->now.n - 1].check = i % 3 != 0;
+		note_ratio(&x->now, x->now.n - 1);
+	}
+	assert_int_equal(is_decided(x, &x->now), 1);
+	assert_int_equal(lacks_checked(x, &x->now), 0);
+	session.v = NULL;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_kind_is_set_aside),
 		cmocka_unit_test(what_others_disturb_stays_aside),
+		cmocka_unit_test(each_kind_is_compared_before_a_decision),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
