@@ -255,6 +255,13 @@ static int deny_shared_anonymous(scmp_filter_ctx f)
 	return deny_argument(f, SCMP_SYS(mmap), SCMP_A3(SCMP_CMP_MASKED_EQ, flags, flags));
 }
 
+/* Pages that move are there before a call, where the judge looks for what was written in it; the kernel reports no
+ * mapping of code that moves.  realloc() copies then. */
+static int deny_moving(scmp_filter_ctx f)
+{
+	return deny_argument(f, SCMP_SYS(mremap), SCMP_A3(SCMP_CMP_MASKED_EQ, MREMAP_MAYMOVE, MREMAP_MAYMOVE));
+}
+
 static int add_deny_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 {
 	static const char *const *const denied[WW_PROFILE_COUNT] = { [WW_PROFILE_COMPILER] = denied_compiler,
@@ -277,6 +284,8 @@ static int add_deny_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 		r = deny_continuing(f);
 	if (r == 0 && (shell || profile == WW_PROFILE_PYTHON))
 		r = deny_shared_anonymous(f);
+	if (r == 0 && profile == WW_PROFILE_PYTHON)
+		r = deny_moving(f);
 	if (r == 0)
 		r = restrict_clone(f, profile == WW_PROFILE_RUNNER_CUDA);
 	if (r == 0 && sockets)
