@@ -23,6 +23,13 @@ inline void meet(int number, int threads)
 	g.alive = (unsigned)threads;
 	host::wait(g);
 }
+inline void arrive(int number, int threads)
+{
+	host::gate &g = host::me.some[number];
+	g.alive = (unsigned)threads;
+	g.waiting++;
+	g.open_if_all();
+}
 inline void wait_for_last() {}
 inline void cluster_sync() { host::wait_blocks(); }
 inline float cluster_load(const float *p, int rank)

@@ -1170,10 +1170,41 @@ static void test_recurrent_rows(void **state)
 	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
 	assert_true(r.ok);
 	assert_int_equal(count(r.plan_text, "ww_pytorch(p"), 0);
-	assert_int_equal(count(r.plan_text, "ww_recipe_rnn(p"), 5);
+	assert_int_equal(count(r.plan_text, "ww_recipe_rnn(p"), 3);
+	assert_int_equal(count(r.plan_text, "ww_recipe_rnn_stack(p"), 1); /* both directions of 43 steps */
 	ww_pl_result_release(&r);
 	json_decref(g);
 	json_decref(d);
+}
+
+/* Layers on each other are one launch, a wavefront, and so are both directions of one; its memory is marked as not yet
+ * written ahead of each launch.  On the cpu, and where more layers than fit are on each other, there are several. */
+static void test_recurrent_stack(void **state)
+{
+	json_t *g = fixture("rnn_stack.json"), *d = device(), *small = device();
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.plan_text, "ww_recipe_rnn_stack(p"), 4);
+	assert_int_equal(count(r.plan_text, "ww_recipe_rnn(p"), 0);
+	assert_non_null(strstr(r.plan_text, ".gates = 4, .cells = 1, .chains = 3, .beside = 0"));
+	assert_non_null(strstr(r.plan_text, ".gates = 4, .cells = 1, .chains = 2, .beside = 1"));
+	assert_non_null(strstr(r.device_text, "a.w_ih[2] = w_ih_2"));
+	ww_pl_result_release(&r);
+	json_object_set_new(small, "sm_count", json_integer(1)); /* all blocks of a launch are resident */
+	ww_pl_build(g, small, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_null(strstr(r.plan_text, ".chains = 3"));
+	ww_pl_result_release(&r);
+	ww_pl_build(g, d, "cpu", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.plan_text, "ww_recipe_cpu_rnn(p"), 9);
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+	json_decref(small);
 }
 
 /* Attention of any type, with a mask, a bias, a cap, shared heads, and written as products, is a launch: its scores are
@@ -2392,7 +2423,7 @@ static void test_left_to_pytorch(void **state)
 	static const struct {
 		const char *name, *left, *own, *cpu;
 	} want[] = { { "sorted_losses.json", "PyTorch: sort, getitem", "rows: sort", "sort: " },
-		{ "gru_of_many.json", "PyTorch: gru, getitem", "recurrent layer: gru", "recurrent layer: gru" },
+		{ "gru_of_many.json", "PyTorch: gru, getitem", "recurrent layers: gru", "recurrent layer: gru" },
 		/* no block holds a row of 70,000 sums; on the cpu each element is added once, in its order */
 		{ "wide_sums.json", "PyTorch: scatter_add", "rows: relu, new_zeros, scatter_add",
 			"scatter: relu, new_zeros, scatter_add" } };
@@ -3157,7 +3188,7 @@ static void test_algebra(void **state)
 		{ "avg_pool2d.default", "[{\"ref\": \"x\"}, [2, 2]]", half, "(a0 * 0.25f)", "(a0 / 4.0f)" },
 		{ "adaptive_avg_pool2d.default", "[{\"ref\": \"x\"}, [4, 4]]", half, "(a0 * 0.25f)", "(a0 / 4.0f)" },
 		{ "pow.Tensor_Scalar", "[{\"ref\": \"x\"}, 0.75]", same, "sqrtf(", "powf(" },
-		{ "rnn_layers.json", NULL, NULL, "p_lstm_bias_hh_l0 + col, x1", "*bias, const float *c0" },
+		{ "rnn_layers.json", NULL, NULL, "p_one_bias_hh_l0 + col, x1", "*bias, const float *c0" },
 		{ "long_statistics.json", NULL, NULL, "g0.about(", "a1 = (a1 + " } };
 	const struct pl_options own = { .own = 1 }, plain = { .no_algebra = 1, .own = 1 };
 
@@ -3292,7 +3323,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
-		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_dense_network),
+		cmocka_unit_test(test_recurrent_stack), cmocka_unit_test(test_joined_pieces),
+		cmocka_unit_test(test_dense_network),
 		cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),

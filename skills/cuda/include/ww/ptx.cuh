@@ -62,6 +62,12 @@ __device__ __forceinline__ void meet(int number, int threads)
 	asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+/* Be one of those whom a meeting waits for, and go on. */
+__device__ __forceinline__ void arrive(int number, int threads)
+{
+	asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
 /* The first statement of each kernel in a plan that calls ww_pdl_all(): waits for the results of the previous launch,
  * then lets the next one start (PTX ISA, griddepcontrol).  The wait comes first, so that at most one launch waits while
  * another runs. */

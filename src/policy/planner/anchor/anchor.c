@@ -4,7 +4,7 @@
 #include <string.h>
 
 extern const struct anchor_ops pl_gemm_ops, pl_conv_ops, pl_attention_ops, pl_scan_ops, pl_sort_ops, pl_rnn_ops,
-	pl_turn_ops, pl_scatter_ops;
+	pl_rnn_stack_ops, pl_turn_ops, pl_scatter_ops;
 
 const struct anchor_ops *const pl_anchor_ops[S_COUNT] = { [S_GEMM] = &pl_gemm_ops,
 	[S_CONV] = &pl_conv_ops,
@@ -12,6 +12,7 @@ const struct anchor_ops *const pl_anchor_ops[S_COUNT] = { [S_GEMM] = &pl_gemm_op
 	[S_SCAN] = &pl_scan_ops,
 	[S_SORT] = &pl_sort_ops,
 	[S_RNN] = &pl_rnn_ops,
+	[S_RNN_STACK] = &pl_rnn_stack_ops,
 	[S_TURN] = &pl_turn_ops,
 	[S_SCATTER] = &pl_scatter_ops };
 

@@ -25,10 +25,11 @@ struct kern;
 enum { POWER_OF_SCALED = 2, POWER_OF_HALVES = 1 };
 enum { WIDE_FOR_HALVES = 1, WIDE = 2 }; /* conv.wide */
 
-enum anchor_kind { S_GEMM, S_CONV, S_ATTN, S_SCAN, S_SORT, S_RNN, S_TURN, S_SCATTER, S_COUNT };
+enum anchor_kind { S_GEMM, S_CONV, S_ATTN, S_SCAN, S_SORT, S_RNN, S_RNN_STACK, S_TURN, S_SCATTER, S_COUNT };
 /* What becomes of an element that is written to a place: added up there, and so on, or left as the last one. */
 enum pl_scatter { SCATTER_SUM, SCATTER_PROD, SCATTER_MAX, SCATTER_MIN, SCATTER_SET };
 enum pl_cell { CELL_TANH, CELL_RELU, CELL_GRU, CELL_LSTM }; /* numbered as in <ww/rnn.cuh> and <ww/cpu/rnn.h> */
+enum { PL_MAX_CHAINS = 8 };                                 /* of pl_rnn_stack(): four operands each, and four */
 
 /* A strided operand of an anchor: element idx lies at offset + sum of idx[d] * stride[d], in elements of buf. */
 struct operand {
@@ -45,11 +46,13 @@ struct pl_band {
 	int64_t below, above;
 };
 
+enum { PL_MAX_OPERANDS = 40 };
+
 struct anchor {
 	enum anchor_kind kind;
 	int id;
 	const char *node, *what; /* the graph node; the operation's name in titles and messages: "gemm" */
-	struct operand in[5];
+	struct operand in[PL_MAX_OPERANDS];
 	int n_in;
 	struct val *out;
 	union {              /* by kind; numbers only and no pointers, since share.c compares bytes */
@@ -84,6 +87,10 @@ struct anchor {
 			enum pl_cell cell;
 			int has_bias, reverse;
 		} rnn;
+		struct { /* in[]: see pl_rnn_stack() */
+			enum pl_cell cell;
+			int chains, has_bias, beside;
+		} stack;
 		struct { /* in[]: what is written to, the places along dim, what is written (pl_scatter()) */
 			enum pl_scatter how;
 			int dim;
@@ -240,3 +247,19 @@ double pl_cudnn_rnn_us(enum pl_cell cell, double steps, double batch, double hid
  * product with the state, h0 and c0 (LSTM) are (batch, hidden). */
 struct val *pl_rnn(struct pl *pl, struct gnode *n, enum pl_cell cell, int reverse, struct val *gx, struct val *w,
 	struct val *bias, struct val *h0, struct val *c0);
+/* cuda: layers of one size that run beside each other: the two directions of one (beside), or each but the first of
+ * them on the output of the one before. */
+struct pl_rnn_stack {
+	enum pl_cell cell;
+	int chains, beside, has_bias;
+	struct val *gx[2];                                     /* of the first layer, or both directions */
+	struct val *w_ih[PL_MAX_CHAINS], *b_ih[PL_MAX_CHAINS]; /* of those that read the one before */
+	struct val *w_hh[PL_MAX_CHAINS], *b_hh[PL_MAX_CHAINS];
+	struct val *h0, *c0; /* (chains, batch, hidden); c0: LSTM */
+};
+/* Estimated microseconds; infinity where no launch holds their weights. */
+double pl_rnn_stack_us(
+	const struct pl *pl, enum pl_cell cell, int chains, int beside, double steps, double batch, double hidden);
+/* All steps: (chains, steps, batch, hidden), beside (steps, batch, chains, hidden).  LSTM appends one step, as pl_rnn()
+ * does.  gx is (steps, batch, gates * hidden) with the biases b_ih. */
+struct val *pl_rnn_stack(struct pl *pl, struct gnode *n, const struct pl_rnn_stack *r);

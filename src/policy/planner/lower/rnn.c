@@ -2,6 +2,8 @@
  *
  * A cell is two matrix products and pointwise gates.  A layer is one product of the whole input with the input's
  * weights, for all steps at once, and an anchor for the steps that depend on each other (<ww/rnn.cuh>, <ww/cpu/rnn.h>).
+ * On cuda both directions of a layer, or as many stacked layers as are estimated to be fastest, are one anchor
+ * (<ww/rnn_stack.cuh>): the first one's input is a product, the others multiply it step by step.
  */
 #include "policy/planner/lower/lower.h"
 
@@ -86,6 +88,71 @@ static struct val *direction(struct pl *pl, struct gnode *n, struct layers *l, s
 	return pl_slice(pl, all, 0, ix_const(pl, 0), steps, 1);
 }
 
+/* The parameters of layer and direction `at`: w_ih, w_hh, b_ih, b_hh. */
+static struct val *param(struct pl *pl, const struct layers *l, int at, int which)
+{
+	return pl_val_of(pl, &l->param[at * (l->has_bias ? 4 : 2) + which]);
+}
+
+/* Layers `layer` to layer + count - 1 beside each other: one of two directions, or of one each. */
+static struct val *beside(struct pl *pl, struct gnode *n, struct layers *l, struct val *x, int layer, int count)
+{
+	int at = layer * l->n_dir, two = l->n_dir == 2, first = layer == 0 && l->batch_first;
+	struct pl_rnn_stack r = { .cell = l->cell, .chains = count * l->n_dir, .beside = two, .has_bias = l->has_bias };
+	const struct ix *from = ix_const(pl, at), *chains = ix_const(pl, r.chains), *steps = x->size[first ? 1 : 0],
+					*last = ix_addc(pl, steps, -1);
+	struct val *all;
+
+	for (int i = 0; i < r.chains; i++) {
+		r.w_hh[i] = param(pl, l, at + i, 1);
+		r.b_hh[i] = l->has_bias ? param(pl, l, at + i, 3) : NULL;
+		r.w_ih[i] = param(pl, l, at + i, 0);
+		r.b_ih[i] = l->has_bias ? param(pl, l, at + i, 2) : NULL;
+		if (two || i == 0) {
+			r.gx[i] = pl_linear(pl, n, x, r.w_ih[i], r.b_ih[i]);
+			if (first)
+				r.gx[i] = pl_permute(pl, r.gx[i], (int[]){ 1, 0, 2 });
+		}
+	}
+	r.h0 = pl_slice(pl, l->h0, 0, from, chains, 1);
+	r.c0 = l->c0 ? pl_slice(pl, l->c0, 0, from, chains, 1) : NULL;
+	all = pl_rnn_stack(pl, n, &r);
+	for (int i = 0; i < r.chains; i++) {
+		struct val *own = pl_select(pl, all, two ? 2 : 0, ix_const(pl, i));
+
+		l->h[at + i] = pl_select(pl, own, 0, two && i ? ix_const(pl, 0) : last);
+		l->c[at + i] = l->c0 ? pl_select(pl, own, 0, steps) : NULL;
+		x = pl_slice(pl, own, 0, ix_const(pl, 0), steps, 1);
+	}
+	if (two) {
+		all = pl_slice(pl, all, 0, ix_const(pl, 0), steps, 1);
+		x = pl_reshape(pl, all, 3, (const struct ix *[]){ steps, all->size[1], ix_mulc(pl, all->size[3], 2) });
+	}
+	return x;
+}
+
+/* How many layers are fastest beside each other, and the time of all; 0: each is launches of its own. */
+static int most_beside(struct pl *pl, const struct layers *l, double steps, double batch, double hidden, double *us)
+{
+	static const double g[] = { 1, 1, 3, 4 };
+	const double product = 5 + steps * batch * g[l->cell] * hidden * hidden * l->n_dir / 15e6; /* of a layer's input */
+	int best = 0;
+
+	*us = l->n_layer * l->n_dir * pl_rnn_us(pl, l->cell, steps, batch, hidden) + (l->n_layer - 1) * product;
+	for (int count = 1; count <= (l->n_dir == 2 ? 1 : l->n_layer) && pl->target == WW_TARGET_CUDA; count++) {
+		const int groups = (l->n_layer + count - 1) / count, rest = l->n_layer - (groups - 1) * count;
+		const double now = (groups - 1) *
+				pl_rnn_stack_us(pl, l->cell, count * l->n_dir, l->n_dir == 2, steps, batch, hidden) +
+			pl_rnn_stack_us(pl, l->cell, rest * l->n_dir, l->n_dir == 2, steps, batch, hidden) + (groups - 1) * product;
+
+		if (now < *us) {
+			*us = now;
+			best = count;
+		}
+	}
+	return best;
+}
+
 static struct val *stacked(struct pl *pl, struct layers *l, struct val **state)
 {
 	struct val *v[64];
@@ -97,16 +164,19 @@ static struct val *stacked(struct pl *pl, struct layers *l, struct val **state)
 	return l->unbatched ? pl_squeeze(pl, v[0], 1) : v[0];
 }
 
-/* Leave the layers to PyTorch where cuDNN, which uses tensor cores, is estimated to be faster, the cost of leaving the
- * plan included. */
-static void leave_slower(struct pl *pl, struct gnode *n, const struct layers *l, const struct val *x)
+/* most_beside(), unless the layers are left to PyTorch: where cuDNN, which uses tensor cores, is estimated to be
+ * faster, the cost of leaving the plan included. */
+static int choose(struct pl *pl, struct gnode *n, const struct layers *l, const struct val *x)
 {
 	double steps = (double)ix_num(x->size[l->batch_first]), batch = (double)ix_num(x->size[!l->batch_first]);
-	double hidden = (double)ix_num(l->h0->size[2]), all = l->n_layer * l->n_dir;
-	double ours = all * pl_rnn_us(pl, l->cell, steps, batch, hidden);
+	double hidden = (double)ix_num(l->h0->size[2]), all = l->n_layer * l->n_dir, ours;
+	int count = most_beside(pl, l, steps, batch, hidden, &ours);
 
+	if (!count)
+		ours = all * pl_rnn_us(pl, l->cell, steps, batch, hidden);
 	if (pl->target == WW_TARGET_CUDA && ours > 1.2 * all * pl_cudnn_rnn_us(l->cell, steps, batch, hidden) + LEFT_US)
 		pl_leave(pl, n, "cuDNN does its steps faster");
+	return count;
 }
 
 /* aten.lstm.input, gru.input, rnn_tanh.input and rnn_relu.input. */
@@ -119,6 +189,7 @@ static void recurrent_layers(struct pl *pl, struct gnode *n)
 		.n_layer = (int)pl_arg_int(pl, n, 4, "num_layers", 1),
 		.n_dir = pl_arg_int(pl, n, 7, "bidirectional", 0) ? 2 : 1,
 		.batch_first = (int)pl_arg_int(pl, n, 8, "batch_first", 0) };
+	int count;
 
 	if (x->dt != WW_F32)
 		pl_cannot(pl, n, "its operands are not float32");
@@ -143,8 +214,10 @@ static void recurrent_layers(struct pl *pl, struct gnode *n)
 		l.h0 = pl_unsqueeze(pl, l.h0, 1);
 		l.c0 = l.c0 ? pl_unsqueeze(pl, l.c0, 1) : NULL;
 	}
-	leave_slower(pl, n, &l, x);
-	for (int i = 0; i < l.n_layer; i++) {
+	count = choose(pl, n, &l, x);
+	for (int i = 0; count && i < l.n_layer; i += count)
+		x = beside(pl, n, &l, x, i, i + count < l.n_layer ? count : l.n_layer - i);
+	for (int i = 0; !count && i < l.n_layer; i++) {
 		for (int d = 0; d < l.n_dir; d++)
 			part[d] = direction(pl, n, &l, x, i, d);
 		x = l.n_dir == 2 ? pl_cat(pl, part, 2, 2) : part[0];

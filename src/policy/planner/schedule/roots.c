@@ -498,7 +498,7 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 		struct walk w;
 
 		for (struct leaf *l = leaves_of(pl, list[i], &w); l; l = l->next) {
-			struct val *found[8];
+			struct val *found[PL_MAX_OPERANDS];
 			int nf = 0;
 
 			if (l->kind == LEAF_ANCHOR) {
