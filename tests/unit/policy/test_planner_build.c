@@ -1192,6 +1192,7 @@ static void test_recurrent_stack(void **state)
 	assert_non_null(strstr(r.plan_text, ".gates = 4, .cells = 1, .chains = 3, .beside = 0"));
 	assert_non_null(strstr(r.plan_text, ".gates = 4, .cells = 1, .chains = 2, .beside = 1"));
 	assert_non_null(strstr(r.device_text, "a.w_ih[2] = w_ih_2"));
+	assert_non_null(strstr(r.plan_text, "WW_EQUAL(S4, 20)")); /* of the first states; weights have this hidden size */
 	ww_pl_result_release(&r);
 	json_object_set_new(small, "sm_count", json_integer(1)); /* all blocks of a launch are resident */
 	ww_pl_build(g, small, "cuda", NULL, 0, NULL, &r);

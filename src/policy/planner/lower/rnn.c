@@ -179,6 +179,16 @@ static int choose(struct pl *pl, struct gnode *n, const struct layers *l, const 
 	return count;
 }
 
+/* The kernels read as many states, and weights, as their sizes say. */
+static void states_fit(struct pl *pl, const struct layers *l, const struct val *state, const struct val *x)
+{
+	if (state->rank != 3)
+		pl_fail(pl, "the first states of a recurrent layer have %d dimensions", state->rank);
+	pl_guard_eq(pl, state->size[0], ix_const(pl, l->n_layer * l->n_dir), "the number of first states");
+	pl_guard_eq(pl, state->size[1], x->size[!l->batch_first], "the batch of the first states");
+	pl_guard_eq(pl, state->size[2], param(pl, l, 0, 1)->size[1], "the hidden size");
+}
+
 /* aten.lstm.input, gru.input, rnn_tanh.input and rnn_relu.input. */
 static void recurrent_layers(struct pl *pl, struct gnode *n)
 {
@@ -214,6 +224,9 @@ static void recurrent_layers(struct pl *pl, struct gnode *n)
 		l.h0 = pl_unsqueeze(pl, l.h0, 1);
 		l.c0 = l.c0 ? pl_unsqueeze(pl, l.c0, 1) : NULL;
 	}
+	states_fit(pl, &l, l.h0, x);
+	if (l.c0)
+		states_fit(pl, &l, l.c0, x);
 	count = choose(pl, n, &l, x);
 	for (int i = 0; count && i < l.n_layer; i += count)
 		x = beside(pl, n, &l, x, i, i + count < l.n_layer ? count : l.n_layer - i);
