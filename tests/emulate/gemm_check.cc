@@ -23,8 +23,21 @@ static float draw()
 	return (float)(seed >> 8) / (1 << 23) - 1.f;
 }
 
+/* The same, of an operand that is computed: (m, k) a batch item. */
+template <class T> struct computing : out<T> {
+	const T *a;
+	int k;
+	template <int N> void load(int z, int row, int c, float (&v)[N]) const
+	{
+		for (int i = 0; i < N; i++)
+			v[i] = ww::to_float(a[((long long)z * out<T>::m + row) * k + c + i]);
+	}
+};
+
 /* m, n, k; lines of the operands in memory are `pad` elements longer than what they hold. */
-template <class T, int BM, int BN, bool AK, bool BK, int AV, int BV> static int wrong(int m, int n, int k, int pad)
+/* OF: the first operand, along k without a pad, is computed. */
+template <class T, int BM, int BN, bool AK, bool BK, int AV, int BV, bool OF = false>
+static int wrong(int m, int n, int k, int pad)
 {
 	enum { BATCH = 2 };
 	const int la = (AK ? k : m) + pad, lb = (BK ? k : n) + pad, ra = AK ? m : k, rb = BK ? n : k;
@@ -39,8 +52,12 @@ template <class T, int BM, int BN, bool AK, bool BK, int AV, int BV> static int 
 		v = ww::from_float<T>(draw());
 	for (T &v : b)
 		v = ww::from_float<T>(draw());
-	host::launch((m + BM - 1) / BM * ((n + BN - 1) / BN) * BATCH, 1, 1, ww::mma_shape<T, BM, BN>::threads, 1,
-		[&] { ww::gemm_mma<T, BM, BN, 3, 1, AK, BK, AV, BV>(oa, ob, m, n, k, e); });
+	host::launch((m + BM - 1) / BM * ((n + BN - 1) / BN) * BATCH, 1, 1, ww::mma_shape<T, BM, BN>::threads, 1, [&] {
+		if constexpr (OF)
+			ww::gemm_mma_of<T, BM, BN, 3, 1, BK, AV, BV>(ob, m, n, k, computing<T>{ e, a.data(), k });
+		else
+			ww::gemm_mma<T, BM, BN, 3, 1, AK, BK, AV, BV>(oa, ob, m, n, k, e);
+	});
 	for (int z = 0; z < BATCH; z++)
 		for (int i = 0; i < m; i++)
 			for (int j = 0; j < n; j++) {
@@ -65,7 +82,11 @@ template <class T> static int wrong_of()
 	return wrong<T, 32, 32, true, true, 1, 1>(33, 21, 71, 0) + wrong<T, 32, 32, false, false, 2, 2>(66, 34, 9, 0) +
 		wrong<T, 16, 64, true, true, w, w>(20, 40, 70, (w - 70 % w) % w) +
 		wrong<T, 64, 32, false, true, w / 2, w>(40, 24, 96, 0) +
-		wrong<T, 128, 64, true, false, w, w / 2>(17, 72, 104, 0);
+		wrong<T, 128, 64, true, false, w, w / 2>(17, 72, 104, 0) +
+		wrong<T, 32, 32, true, true, 1, 1, true>(33, 21, 71, 0) +
+		wrong<T, 64, 64, true, false, w, w, true>(70, 40, 72, 0) +
+		wrong<T, 128, 64, true, true, w / 2, w, true>(150, 64, 136, 0) +
+		wrong<T, 16, 64, true, true, w, w, true>(20, 40, 64, 0);
 }
 
 /* gemm_thin and gemm_short, of m, n, k; lines in memory are `pad` elements longer than what they hold.  run(blocks of

@@ -31,9 +31,10 @@ static const char *why_together(struct pl *pl, const struct kern *k)
 			k->n_red == 1 ? "" : "s", extent(k->col, k->n_col));
 	int fuses = pl_anchor_ops[k->anchor->kind]->fuses;
 	return pl_fmt(pl, "%s: the template computes it whole%s%s", k->anchor->what,
-		fuses & FUSES_OPERAND ? ", from the expressions of its operands"
-			: k->loop->load   ? ", with the expression of its mask"
-							  : "",
+		fuses & FUSES_OPERAND     ? ", from the expressions of its operands"
+			: k->anchor->computes ? ", from the expression of its first operand"
+			: k->loop->load       ? ", with the expression of its mask"
+								  : "",
 		(fuses & FUSES_READER) && !pl_is_bare(k) ? ", and ends in its only reader's expression" : "");
 }
 

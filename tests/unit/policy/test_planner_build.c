@@ -1677,6 +1677,31 @@ static void test_few_columns_or_terms(void **state)
 	json_decref(d);
 }
 
+/* What a product of few columns reads is computed by its kernel, and stored by none; but where a product of many
+ * columns reads it, too. */
+static void test_computed_operands(void **state)
+{
+	static const struct {
+		const char *graph;
+		int kernels, computed;
+	} want[] = { { "gate_product.json", 1, 1 }, { "gate_products.json", 4, 0 } };
+	json_t *d = device();
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *g = fixture(want[i].graph);
+		struct pl_result r;
+
+		ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+		assert_true(r.ok);
+		assert_int_equal(r.n_kern, want[i].kernels);
+		assert_int_equal(count(r.device_text, "ww::gemm_mma_of<"), want[i].computed);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+	json_decref(d);
+}
+
 /* Results of many rows that lie along these are turned by the block: no warp stores parts of sectors. */
 static void test_turned_rows(void **state)
 {
@@ -2798,10 +2823,10 @@ static void test_tiles_as_measured(void **state)
 	static const struct {
 		struct ww_mma_size s;
 		double us;
-	} want[] = { { { 64, 64, 64, 1, 4, 4, 4, 132 }, 2.32 }, { { 127, 2112, 12928, 1, 4, 4, 4, 132 }, 193.08 },
-		{ { 2048, 2048, 2048, 1, 4, 4, 4, 132 }, 300.22 }, { { 288, 288, 128, 640, 4, 4, 4, 132 }, 362.12 },
-		{ { 1215, 1665, 135, 1, 4, 1, 1, 132 }, 29.20 }, { { 2048, 2048, 2048, 1, 2, 8, 8, 132 }, 64.90 },
-		{ { 127, 2112, 12928, 1, 2, 8, 8, 132 }, 56.23 }, { { 64, 512, 8192, 1, 2, 8, 8, 132 }, 12.52 } };
+	} want[] = { { { 64, 64, 64, 1, 4, 4, 4, 132, 0 }, 2.32 }, { { 127, 2112, 12928, 1, 4, 4, 4, 132, 0 }, 193.08 },
+		{ { 2048, 2048, 2048, 1, 4, 4, 4, 132, 0 }, 300.22 }, { { 288, 288, 128, 640, 4, 4, 4, 132, 0 }, 362.12 },
+		{ { 1215, 1665, 135, 1, 4, 1, 1, 132, 0 }, 29.20 }, { { 2048, 2048, 2048, 1, 2, 8, 8, 132, 0 }, 64.90 },
+		{ { 127, 2112, 12928, 1, 2, 8, 8, 132, 0 }, 56.23 }, { { 64, 512, 8192, 1, 2, 8, 8, 132, 0 }, 12.52 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
@@ -3363,9 +3388,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
 		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last),
 		cmocka_unit_test(test_results_to_last), cmocka_unit_test(test_turned_rows),
-		cmocka_unit_test(test_few_columns_or_terms), cmocka_unit_test(test_transposed_volume),
-		cmocka_unit_test(test_instance_norm_channels_last), cmocka_unit_test(test_order_of_softmax),
-		cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases), cmocka_unit_test(test_log_softmax) };
+		cmocka_unit_test(test_computed_operands), cmocka_unit_test(test_few_columns_or_terms),
+		cmocka_unit_test(test_transposed_volume), cmocka_unit_test(test_instance_norm_channels_last),
+		cmocka_unit_test(test_order_of_softmax), cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases),
+		cmocka_unit_test(test_log_softmax) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

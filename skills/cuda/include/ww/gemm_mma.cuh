@@ -12,6 +12,10 @@
  * blocks of a cluster share the K of one tile and add their parts in the order of the blocks, so the bits are the same
  * every time.  The epilogue is that of gemm.cuh.
  *
+ * gemm_mma_of is the same of a first operand that the epilogue's functor computes on the way to shared memory (a gate,
+ * a normalised row): of few columns the product is bound by memory, and what an operand is computed of is read once,
+ * where a kernel ahead of it would store it and this one load it again.  All columns are in one tile.
+ *
  * Dynamic shared memory: mma_shape<...>::bytes. */
 #ifndef WW_GEMM_MMA_CUH
 #define WW_GEMM_MMA_CUH
@@ -66,6 +70,44 @@ template <class T, int ROWS, int BK, bool ALONG_K, int VEC, int THREADS> struct 
 			src += step * stride;
 			to += step * pitch;
 		}
+	}
+
+	/* The same of what e computes: VEC elements along k from row, k on by e.load<VEC>(z, row, k, v).  All are computed
+	 * before the first is stored, so that their loads are under way at once.  VEC divides k_end. */
+	template <class E>
+	static __device__ __forceinline__ void compute(T *to, const E &e, int z, int row0, int rows, int k0, int k_end)
+	{
+		enum : int { each = (lines + step - 1) / step };
+		static_assert(ALONG_K, "what is computed is stored along k");
+		const int at = threadIdx.x % per * VEC, l0 = threadIdx.x / per, first = row0 + l0;
+		const bool inside = k0 + at < k_end;
+		T v[each][VEC];
+
+#pragma unroll
+		for (int u = 0; u < each; u++) {
+			float x[VEC];
+
+			if (inside && first + u * step < rows) {
+				e.template load<VEC>(z, first + u * step, k0 + at, x);
+			} else {
+#pragma unroll
+				for (int l = 0; l < VEC; l++)
+					x[l] = 0.f;
+			}
+#pragma unroll
+			for (int l = 0; l < VEC; l++)
+				v[u][l] = from_float<T>(x[l]);
+		}
+		to += l0 * pitch + at;
+#pragma unroll
+		for (int u = 0; u < each; u++)
+			if (lines % step == 0 || l0 + u * step < lines) {
+				float x[VEC];
+#pragma unroll
+				for (int l = 0; l < VEC; l++)
+					x[l] = to_float<T>(v[u][l]);
+				store(to + u * step * pitch, x);
+			}
 	}
 };
 
@@ -245,11 +287,10 @@ __device__ __forceinline__ void mma_end(const E &e, int z, int row, int col, int
 	}
 }
 
-/* AK, BK_: is the operand contiguous along k?  AV, BV: elements of one copy, which its address and stride must be
- * multiples of.  Grid: a cluster of SPLIT blocks a tile of BM x BN, tiles of one row one after another, then rows, then
- * batches. */
-template <class T, int BM, int BN, int STAGES, int SPLIT, bool AK, bool BK_, int AV, int BV, class E>
-__device__ __forceinline__ void gemm_mma(mma_operand<T> a, mma_operand<T> b, int m, int n, int k, const E &e)
+/* The body of gemm_mma and gemm_mma_of: fill_a(to, z, row0, k0) brings BM rows of BK of the first operand to shared
+ * memory, as tile A has them. */
+template <class T, int BM, int BN, int STAGES, int SPLIT, bool AK, bool BK_, int AV, int BV, class F, class E>
+__device__ __forceinline__ void mma_product(const F &fill_a, mma_operand<T> b, int m, int n, int k, const E &e)
 {
 	typedef mma_shape<T, BM, BN> S;
 	typedef mma_tile<T, BM, S::bk, AK, AV, S::threads> A;
@@ -274,7 +315,7 @@ __device__ __forceinline__ void gemm_mma(mma_operand<T> a, mma_operand<T> b, int
 	auto fill = [&](int step) {
 		T *to = buffer + (step - first) % STAGES * (A::elements + B::elements);
 		if (step < last) {
-			A::fill(to, a.from(z), a.stride, row0, m, step * S::bk, k);
+			fill_a(to, z, row0, step * S::bk);
 			B::fill(to + A::elements, b.from(z), b.stride, col0, n, step * S::bk, k);
 		}
 		copy_commit();
@@ -333,6 +374,30 @@ __device__ __forceinline__ void gemm_mma(mma_operand<T> a, mma_operand<T> b, int
 		}
 		mma_cluster_barrier();
 	}
+}
+
+/* AK, BK_: is the operand contiguous along k?  AV, BV: elements of one copy, which its address and stride must be
+ * multiples of.  Grid: a cluster of SPLIT blocks a tile of BM x BN, tiles of one row one after another, then rows, then
+ * batches. */
+template <class T, int BM, int BN, int STAGES, int SPLIT, bool AK, bool BK_, int AV, int BV, class E>
+__device__ __forceinline__ void gemm_mma(mma_operand<T> a, mma_operand<T> b, int m, int n, int k, const E &e)
+{
+	typedef mma_shape<T, BM, BN> S;
+	typedef mma_tile<T, BM, S::bk, AK, AV, S::threads> A;
+
+	mma_product<T, BM, BN, STAGES, SPLIT, AK, BK_, AV, BV>(
+		[&](T *to, int z, int row0, int k0) { A::fill(to, a.from(z), a.stride, row0, m, k0, k); }, b, m, n, k, e);
+}
+
+/* The same where e computes A: AV elements of a row at once, which divide k. */
+template <class T, int BM, int BN, int STAGES, int SPLIT, bool BK_, int AV, int BV, class E>
+__device__ __forceinline__ void gemm_mma_of(mma_operand<T> b, int m, int n, int k, const E &e)
+{
+	typedef mma_shape<T, BM, BN> S;
+	typedef mma_tile<T, BM, S::bk, true, AV, S::threads> A;
+
+	mma_product<T, BM, BN, STAGES, SPLIT, true, BK_, AV, BV>(
+		[&](T *to, int z, int row0, int k0) { A::compute(to, e, z, row0, m, k0, k); }, b, m, n, k, e);
 }
 
 } // namespace ww

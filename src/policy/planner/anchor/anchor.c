@@ -79,7 +79,7 @@ int pl_fuses_operand(const struct anchor *s, int which)
 {
 	int fuses = pl_anchor_ops[s->kind]->fuses;
 
-	return (fuses & FUSES_OPERAND) || (which > 2 && (fuses & FUSES_MASK));
+	return (fuses & FUSES_OPERAND) || (which > 2 && (fuses & FUSES_MASK)) || (s->computes >> which & 1);
 }
 
 void pl_operand_place(

@@ -54,6 +54,7 @@ struct anchor {
 	const char *node, *what; /* the graph node; the operation's name in titles and messages: "gemm" */
 	struct operand in[PL_MAX_OPERANDS];
 	int n_in;
+	unsigned computes; /* operands that its kernel computes, a bit each, as anchor_ops.computes chose */
 	struct val *out;
 	union {              /* by kind; numbers only and no pointers, since share.c compares bytes */
 		struct {         /* out (batch..., m, n) = a (batch..., m, k) b (batch..., k, n) */
@@ -118,6 +119,9 @@ struct anchor_ops {
 	/* The dimension in which a fused operand runs over an axis of its own, in place of the result's; -1: none.  NULL:
 	 * none; of a mask the last one. */
 	int (*own_axis)(const struct anchor *s, int which);
+	/* cuda: is operand `which`, an expression, better computed by its kernel than stored by another one and read? Asked
+	 * once of each; the operand's own axis is its last one.  NULL: no. */
+	int (*computes)(struct pl *pl, const struct anchor *s, int which);
 	/* Can the template read operand `which` by the strides of o?  Not called for fused operands. */
 	int (*fits)(struct pl *pl, const struct anchor *s, int which, const struct operand *o);
 	/* Are the operands among the kernel's own buffers, as those of its expressions are?  NULL: no. */

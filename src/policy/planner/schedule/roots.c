@@ -98,6 +98,21 @@ static int by_strides(struct pl *pl, const struct anchor *s, int which, struct o
 	return 1;
 }
 
+/* Does the anchor's kernel compute operand `which`, which no other stores?  Strides are those that it would be stored
+ * with. */
+static int is_computed(struct pl *pl, struct anchor *s, int which)
+{
+	const struct anchor_ops *ops = pl_anchor_ops[s->kind];
+	struct operand *o = &s->in[which];
+
+	if (!ops->computes || pl->target != WW_TARGET_CUDA || pl_all_plain(pl) || !ops->computes(pl, s, which))
+		return 0;
+	s->computes |= 1u << which;
+	o->offset = ix_const(pl, 0);
+	pl_contiguous(pl, o->rank, o->size, o->stride);
+	return 1;
+}
+
 /* Are both the same view of the same value? */
 static int views_alike(const struct val *a, const struct val *b)
 {
@@ -131,7 +146,7 @@ void pl_anchor_operands(struct pl *pl, struct anchor *s)
 		struct operand *o = &s->in[i];
 		struct val *v = o->val;
 
-		if (pl_fuses_operand(s, i) || o->buf || by_strides(pl, s, i, o))
+		if (pl_fuses_operand(s, i) || o->buf || is_computed(pl, s, i) || by_strides(pl, s, i, o))
 			continue;
 		if (v->root && (!v->root->contiguous || v->root->dt != v->dt)) /* a copy without gaps, in order, of its type */
 			v = pl_view(pl, v, v->rank, v->size, pl->place);

@@ -179,13 +179,14 @@ static int same_val(
 static int same_anchor(struct same *s)
 {
 	const struct anchor *a = s->a->anchor, *b = s->b.anchor;
-	const struct ix *xa[PL_MAX_RANK], *xb[PL_MAX_RANK], *last = ix_var(s->pl, "last", ix_const(s->pl, 1));
+	const struct ix *xa[PL_MAX_RANK], *xb[PL_MAX_RANK], *last;
 	const struct anchor_ops *ops;
 
 	if (!a || !b)
 		return a == b;
 	ops = pl_anchor_ops[a->kind];
-	if (a->kind != b->kind || a->n_in != b->n_in || a->out->dt != b->out->dt || a->out->rank != b->out->rank ||
+	if (a->kind != b->kind || a->n_in != b->n_in || a->computes != b->computes || a->out->dt != b->out->dt ||
+		a->out->rank != b->out->rank ||
 		memcmp(&a->gemm, &b->gemm, offsetof(struct anchor, consumers) - offsetof(struct anchor, gemm)) ||
 		!ix_same_all(a->out->size, b->out->size, a->out->rank) ||
 		!ix_same_all(s->a->anchor_idx, s->b.anchor_idx, a->out->rank))
@@ -195,6 +196,8 @@ static int same_anchor(struct same *s)
 
 		if (x->rank != y->rank || !ix_same_all(x->size, y->size, x->rank))
 			return 0;
+		/* of its own length, which conditions on it are decided by */
+		last = ix_var(s->pl, "last", ops->own_axis ? ix_const(s->pl, 1) : x->size[x->rank - 1]);
 		pl_operand_place(a, i, s->a->anchor_idx, last, xa);
 		pl_operand_place(b, i, s->b.anchor_idx, last, xb);
 		if (pl_fuses_operand(a, i) ? !same_val(s, x->val, xa, y->val, xb)

@@ -293,6 +293,7 @@ struct ww_gemm_mma {
 	long long m, n, k, batch;
 	long long inner; /* batches of the inner axis; 0 counts as 1 */
 	struct ww_mma_operand a, b;
+	int computed;              /* gemm_mma_of, without a: elements that it computes at once, which divide k */
 	int bm, bn, split, stages; /* 0: chosen here */
 };
 
@@ -316,10 +317,12 @@ static void ww_arg_mma_operand(struct ww_plan *p, const struct ww_mma_operand *o
 	ww_arg_i64(p, o->inner_stride);
 }
 
+/* a: none where the kernel computes it. */
 static void ww_args_mma(struct ww_plan *p, const struct ww_mma_operand *a, const struct ww_mma_operand *b,
 	long long inner, long long m, long long n, long long k)
 {
-	ww_arg_mma_operand(p, a);
+	if (a)
+		ww_arg_mma_operand(p, a);
 	ww_arg_mma_operand(p, b);
 	ww_arg_i32(p, (int)(inner ? inner : 1));
 	ww_arg_i32(p, (int)m);
@@ -327,12 +330,14 @@ static void ww_args_mma(struct ww_plan *p, const struct ww_mma_operand *a, const
 	ww_arg_i32(p, (int)k);
 }
 
-/* Leading arguments: of each operand const T *, long long stride, outer_stride, inner_stride; int inner, m, n, k. */
+/* Leading arguments: of each operand that lies in memory const T *, long long stride, outer_stride, inner_stride; int
+ * inner, m, n, k. */
 static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 {
 	const int bytes = g->dtype == WW_F32 ? 4 : 2, bk = g->dtype == WW_F32 ? 32 : 64;
 	const long long batch = g->batch ? g->batch : 1;
-	const int a_vector = ww_mma_vector(&g->a, bytes), b_vector = ww_mma_vector(&g->b, bytes);
+	const int a_vector = g->computed ? g->computed : ww_mma_vector(&g->a, bytes);
+	const int b_vector = ww_mma_vector(&g->b, bytes), a_along = g->computed || g->a.k_stride == 1;
 	struct ww_mma_tile t = { g->bm, g->bn, g->split ? g->split : 1, 0 };
 	long long blocks, shared;
 	int a_lines, b_lines, stages = g->stages;
@@ -345,10 +350,15 @@ static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 			.bytes = bytes,
 			.a_vector = a_vector,
 			.b_vector = b_vector,
+			.computed = g->computed,
 			.sms = ww_device(p)->sm_count });
 	if (ww_device(p)->cc < 90)
 		t.split = 1;
-	if ((g->a.k_stride != 1 && g->a.row_stride != 1) || (g->b.k_stride != 1 && g->b.row_stride != 1)) {
+	if (!t.bm || (g->computed && (t.bn < g->n || g->k % g->computed))) {
+		ww_fail(p, "gemm_mma: a computed operand has k in whole vectors, for the columns of one tile");
+		return;
+	}
+	if ((!a_along && g->a.row_stride != 1) || (g->b.k_stride != 1 && g->b.row_stride != 1)) {
 		ww_fail(p, "gemm_mma: one of row_stride and k_stride must be 1");
 		return;
 	}
@@ -358,7 +368,7 @@ static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 		return;
 	}
 	/* Elements of a stage, as mma_tile pads them. */
-	a_lines = g->a.k_stride == 1 ? t.bm * (bk + 8) : bk * (t.bm + 16 / bytes);
+	a_lines = a_along ? t.bm * (bk + 8) : bk * (t.bm + 16 / bytes);
 	b_lines = g->b.k_stride == 1 ? t.bn * (bk + 8) : bk * (t.bn + 16 / bytes);
 	/* with few blocks on an SM, more stages hide the memory's latency */
 	if (!stages) {
@@ -372,7 +382,8 @@ static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 	ww_tunable(p, g->kernel, "BN", t.bn);
 	ww_tunable(p, g->kernel, "STAGES", stages);
 	ww_tunable(p, g->kernel, "SPLIT", t.split);
-	ww_tunable(p, g->kernel, "AK", g->a.k_stride == 1);
+	if (!g->computed)
+		ww_tunable(p, g->kernel, "AK", g->a.k_stride == 1);
 	ww_tunable(p, g->kernel, "BK", g->b.k_stride == 1);
 	ww_tunable(p, g->kernel, "AV", a_vector);
 	ww_tunable(p, g->kernel, "BV", b_vector);
@@ -380,7 +391,7 @@ static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 	ww_shared(p, shared);
 	if (t.split > 1)
 		ww_cluster(p, t.split, 1, 1);
-	ww_args_mma(p, &g->a, &g->b, g->inner, g->m, g->n, g->k);
+	ww_args_mma(p, g->computed ? 0 : &g->a, &g->b, g->inner, g->m, g->n, g->k);
 }
 
 /* The same for <ww/gemm_thin.cuh>: fp32, n at most 16, A contiguous along k.  Without `parts` it is chosen here. */

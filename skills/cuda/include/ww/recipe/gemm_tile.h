@@ -11,6 +11,7 @@ struct ww_mma_size {
 	int bytes;              /* of an element, 4 or 2 */
 	int a_vector, b_vector; /* elements of one copy of each operand */
 	long long sms;
+	int computed; /* the kernel computes the first operand, so that all columns are in one tile */
 };
 
 struct ww_mma_tile {
@@ -68,6 +69,7 @@ static double ww_mma_us(const struct ww_mma_size *s, const struct ww_mma_clocks 
 	return (s->bytes == 4 ? 1.7 : 1.05) + (us > memory ? us : memory);
 }
 
+/* bm 0: computed, and no tile has so many columns. */
 static struct ww_mma_tile ww_mma_choose(const struct ww_mma_size *s)
 {
 	struct ww_mma_tile best = { 0 };
@@ -76,6 +78,8 @@ static struct ww_mma_tile ww_mma_choose(const struct ww_mma_size *s)
 		for (int split = 1; split <= 8; split *= 2) {
 			struct ww_mma_tile now = { t->bm, t->bn, split, 0 };
 
+			if (s->computed && t->bn < s->n)
+				break;
 			if (split > 1 && ww_mma_up(s->k, 128 / s->bytes) < 2 * split)
 				break;
 			now.us = ww_mma_us(s, t, split);

@@ -2,6 +2,8 @@
 #include "policy/planner/anchor/gemm/gemm.h"
 #include "policy/planner/lower/lower.h"
 #include "policy/planner/print/print.h"
+#include "policy/planner/schedule/group.h"
+#include "policy/planner/schedule/loop.h"
 
 #include <math.h>
 #include <ww/recipe/gemm_short.h>
@@ -210,6 +212,7 @@ static double mma_us(const struct anchor *sp, const struct estimate *e, int alig
 							 .bytes = pl_itemsize(pl_gemm_dt(sp)),
 							 .a_vector = aligned ? whole : pl_gemm_vector(sp, 0),
 							 .b_vector = aligned ? whole : pl_gemm_vector(sp, 1),
+							 .computed = sp->computes != 0,
 							 .sms = (long long)e->sms })
 		.us;
 }
@@ -307,7 +310,7 @@ enum form pl_gemm_best_form(
 	int half = pl_gemm_dt(sp) != WW_F32, nb = sp->gemm.n_batch;
 
 	for (int i = 0; i < 2; i++)
-		if (!pl_gemm_one_stride(&sp->in[i], 0, nb)) {
+		if (sp->computes || !pl_gemm_one_stride(&sp->in[i], 0, nb)) {
 			*library = 0;
 			*least = mma_us(sp, &e, 1);
 			return MMA;
@@ -327,6 +330,92 @@ enum form pl_gemm_best_form(
 		: mma < tiled     ? MMA
 		: half            ? HALF
 						  : SPLIT;
+}
+
+/* ---- Operands that a product's kernel computes ------------------------------------------------------------------- */
+
+/* The widest tile of gemm_mma, and the fewest elements: steps of a loop over time, which are smaller, share one text if
+ * the kernel that begins where the step does is a pointwise one. */
+enum { COMPUTED_COLUMNS = 128, COMPUTED_ELEMENTS = 1 << 18 };
+
+static const struct val *behind_views(const struct val *v)
+{
+	while (v->kind == V_VIEW && !v->cond && !v->root)
+		v = v->arg[0];
+	return v;
+}
+
+/* The number of products that would each compute v as their first operand; 0: another kernel stores it for one of its
+ * readers anyway. */
+static int products_of(const struct pl *pl, const struct val *v)
+{
+	int n = 0;
+
+	for (int a = 0; a < pl->n_anchor; a++)
+		for (int i = 0; i < pl->anchor[a]->n_in; i++) {
+			const struct anchor *s = pl->anchor[a];
+
+			if (behind_views(s->in[i].val) != v || (pl_fuses_operand(s, i) && s->kind != S_GEMM))
+				continue;
+			if (s->kind != S_GEMM || i || ix_num(s->out->size[s->gemm.n_batch + 1]) > COMPUTED_COLUMNS)
+				return 0;
+			n++;
+		}
+	return n;
+}
+
+/* Bytes that v is computed of, each read once, where large tensors lie along its last axis; -1: it needs more than what
+ * is stored.  A norm's statistics would be read for by a kernel of their own: that saves a third of the bytes. */
+static double computed_of(struct pl *pl, struct val *v)
+{
+	const struct ix *idx[PL_MAX_RANK];
+	const struct val *seen[64];
+	double bytes = 0;
+	int n = 0;
+	struct walk w;
+
+	pl_own_vars(pl, v, idx);
+	pl_walk_init(&w, pl, v);
+	pl_walk(&w, v, idx);
+	for (struct leaf *l = w.first; l; l = l->next) {
+		int known = 0, small = 16 * pl_numel_now(l->val) <= pl_numel_now(v);
+
+		if (l->kind == LEAF_INDEX)
+			continue;
+		if (l->kind != LEAF_LOAD || n == (int)WW_ARRAY_LEN(seen) || ix_looks_up(l->off) ||
+			(!small && !pl_runs_along(pl, l->off, ix_as_var(idx[v->rank - 1]))))
+			return -1;
+		for (int i = 0; i < n; i++)
+			known |= seen[i] == l->val;
+		seen[n++] = l->val;
+		bytes += known ? 0 : (double)pl_itemsize(l->val->dt) * (double)pl_numel_now(l->val);
+	}
+	return bytes;
+}
+
+int pl_gemm_computes(struct pl *pl, const struct anchor *s, int which)
+{
+	struct val *v = s->in[0].val;
+	const struct val *base = behind_views(v);
+	const struct estimate e = estimate(pl, s);
+	int n_var = pl->n_var, products;
+	struct anchor computing = *s;
+	double bytes, computed, stored, a = (double)pl_itemsize(v->dt) * (double)pl_numel_now(v), read;
+
+	if (which || pl->dev.cc < 80 || base->kind != V_OP || base->root || base->force_root || e.n > COMPUTED_COLUMNS ||
+		pl_numel_now(v) < COMPUTED_ELEMENTS || !(products = products_of(pl, base)))
+		return 0;
+	bytes = computed_of(pl, v);
+	pl->n_var = n_var; /* no text has these variables */
+	if (bytes < 0)
+		return 0;
+	computing.computes = 1;
+	read = bytes / 4.2e6;
+	/* against the least that the other way can take, at the bandwidth of memory: a pass and the product */
+	computed = 1.2 * fmax(mma_us(&computing, &e, 1), LAUNCH_US + read);
+	stored = (LAUNCH_US + read + a / 4.2e6) / products + LAUNCH_US +
+		(a + (double)pl_itemsize(s->out->dt) * (double)pl_numel_now(s->out)) / 4.2e6;
+	return computed < 0.9 * stored;
 }
 
 int pl_gemm_reads_two_strides(const struct pl *pl, const struct anchor *s, int which)

@@ -152,7 +152,7 @@ static int turn(struct pl *pl, struct anchor *s, const struct ix *items, const s
 	struct anchor t = *s;
 	int nb = s->gemm.n_batch, rank = nb + 2 + (items != NULL);
 
-	if (rank > PL_MAX_RANK)
+	if (rank > PL_MAX_RANK || s->computes)
 		return 0;
 	exchange(pl, &t, items, rows, s->in);
 	for (int d = 0; d < nb; d++) {
@@ -212,6 +212,10 @@ static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 	int half = pl_gemm_dt(sp) != WW_F32, tiles = pl->dev.cc == 90 && strides && (!half || pl_gemm_fits16(sp));
 
 	l->outer = pl_sizes(pl, sp->out, 0, sp->gemm.n_batch);
+	if (sp->computes) {
+		l->form = MMA;
+		return;
+	}
 	if (pl->target == WW_TARGET_CPU) {
 		l->form = is_thin(sp, kn) ? THIN : ANY;
 		return;
@@ -244,6 +248,24 @@ static int reads_operands(struct pl *pl, const struct kern *k)
 	return pl->target == WW_TARGET_CUDA && l.form == ANY && !(l.library & BY_LIBRARY);
 }
 
+/* The statements of load(), by which gemm_mma_of computes vectors of the first operand; l->vec: their elements. */
+static void build_operand(struct pl *pl, struct kern *k)
+{
+	const struct operand *a = &k->anchor->in[0];
+	const struct ix *inner = pl_gemm_inner(k->anchor), *along, *idx[PL_MAX_RANK];
+	struct loop *l = k->loop;
+
+	along = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), inner);
+	pl_operand_place(k->anchor, 0, k->anchor_idx, along, idx);
+	l->lane = ix_as_var(along);
+	l->width = pl_widest(inner, 16 / pl_itemsize(a->val->dt));
+	do {
+		l->singly = 0;
+		l->load = pl_load_body(pl, k, "c", idx);
+		l->vec = l->width;
+	} while (l->singly && (l->width /= 2));
+}
+
 static void build(struct pl *pl, struct kern *k)
 {
 	const struct val *out = k->anchor->out;
@@ -252,6 +274,8 @@ static void build(struct pl *pl, struct kern *k)
 	struct pl_end end = { .alpha = 1 };
 	int whole = ends_in_library(pl, k, &end);
 
+	if (k->anchor->computes)
+		build_operand(pl, k);
 	l->lane = pl_lane_of(pl, k, nb + 1);
 	choose(pl, k, l);
 	l->width = ix_num(out->size[nb + 1]) % 2 || (pl->target == WW_TARGET_CUDA && (l->form == THIN || l->form == SHORT))
@@ -276,6 +300,7 @@ const struct anchor_ops pl_gemm_ops = { .header = "gemm",
 	.by_library = "products",
 	.stores_fp32 = 1,
 	.fuses = FUSES_READER,
+	.computes = pl_gemm_computes,
 	.fits = fits,
 	.reads_operands = reads_operands,
 	.ends_free = ends_free,

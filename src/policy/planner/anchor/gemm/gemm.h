@@ -51,6 +51,9 @@ int pl_gemm_cluster(const struct pl *pl, const struct anchor *sp, int cols);
  * rest); *least: of all. */
 enum form pl_gemm_best_form(
 	struct pl *pl, const struct anchor *sp, const struct pl_end *end, int *library, double *least);
+/* Does gemm_mma take less, with all columns in one tile, if it computes the first operand than if another kernel stores
+ * it? */
+int pl_gemm_computes(struct pl *pl, const struct anchor *s, int which);
 /* Does gemm_mma, which reads operand `which` by two batch strides, take less than copying both operands and the product
  * of the copies? */
 int pl_gemm_reads_two_strides(const struct pl *pl, const struct anchor *s, int which);

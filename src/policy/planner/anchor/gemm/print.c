@@ -259,6 +259,25 @@ static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
 		mma_operand(pl, k, 0), mma_operand(pl, k, 1), pl_plan_args(pl, k, "\t"));
 }
 
+/* The first operand is computed by load() of the functor. */
+static void print_computed(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct anchor *sp = k->anchor;
+	const char *type = pl_ctype(pl_gemm_dt(sp), pl->target);
+	int nb = sp->gemm.n_batch;
+
+	pl_cuda_kernel(pl, k, s, pl_fmt(pl, "(ww::mma_shape<%s, @_BM, @_BN>::threads)", type),
+		pl_fmt(pl, "const %s *b, long long bs, long long bo, long long bi,\n\t\tint inner, int m, int n, int k", type),
+		pl_fmt(pl, "gemm_mma_of<%s, @_BM, @_BN, @_STAGES, @_SPLIT, @_BK, @_AV, @_BV>({ b, bs, bo, bi, inner }, m, n, k",
+			type));
+	k->launch = pl_named(pl, k,
+		"\tww_recipe_gemm_mma(p, &(struct ww_gemm_mma){ .kernel = \"@\", .dtype = %s, .m = %s, .n = %s, .k = %s, "
+		".batch = %s, .inner = %s,\n\t\t.computed = %d,\n\t\t.b = %s });\n%s",
+		pl_dtype_name(pl_gemm_dt(sp)), ix_text(pl, sp->out->size[nb]), ix_text(pl, sp->out->size[nb + 1]),
+		ix_text(pl, pl_gemm_inner(sp)), ix_text(pl, k->loop->outer), nb ? ix_text(pl, sp->out->size[nb - 1]) : "1",
+		k->loop->vec, mma_operand(pl, k, 1), pl_plan_args(pl, k, "\t"));
+}
+
 static void print_thin(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct anchor *sp = k->anchor;
@@ -288,7 +307,7 @@ void pl_gemm_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		[SPLIT] = print_split };
 	const struct anchor *sp = k->anchor;
 	int nb = sp->gemm.n_batch, library = k->loop->library & BY_LIBRARY;
-	const char *row = pl_var_or(k->anchor_idx[nb], "row_"), *loads = "";
+	const char *row = pl_var_or(k->anchor_idx[nb], "row_"), *loads = "", *axes;
 
 	if (!k->loop->store) {
 		const struct buf *y = k->out[0]->root;
@@ -300,10 +319,16 @@ void pl_gemm_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	}
 	if (k->loop->form == ANY && !library)
 		loads = pl_fmt(pl, "%s%s", element(pl, sp, 0), element(pl, sp, 1));
-	pl_cuda_functor(pl, k, s, loads, "int b, int row, int col",
-		pl_fmt(
-			pl, "%s\t\tconst ix_t %s = row;\n\t\t(void)%s;\n", pl_indent(pl, pl_axes(pl, k, 0, nb, "b"), 1), row, row));
-	if (library)
+	axes = pl_fmt(
+		pl, "%s\t\tconst ix_t %s = row;\n\t\t(void)%s;\n", pl_indent(pl, pl_axes(pl, k, 0, nb, "b"), 1), row, row);
+	if (sp->computes)
+		loads = pl_fmt(pl,
+			"\ttemplate <int N> __device__ void load(int b, int row, int c, float (&v)[N]) const\n\t{\n%s%s\t}\n", axes,
+			pl_indent(pl, k->loop->load, 2));
+	pl_cuda_functor(pl, k, s, loads, "int b, int row, int col", axes);
+	if (sp->computes)
+		print_computed(pl, k, s);
+	else if (library)
 		pl_cuda_after_library(pl, k, s, "after_library",
 			node(pl, k, "library_y", pl_gemm_library_dt(sp), &(struct pl_end){ .alpha = 1 }), pl_gemm_library_dt(sp),
 			k->loop->outer, sp->out->size[nb], sp->out->size[nb + 1]);
