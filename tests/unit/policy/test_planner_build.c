@@ -1702,6 +1702,29 @@ static void test_computed_operands(void **state)
 	json_decref(d);
 }
 
+/* What reads a large tensor again begins with its end, which is in the cache: the gate behind a pool, whose two
+ * products in between touch little.  A smaller one fits as a whole. */
+static void test_from_the_end(void **state)
+{
+	static const struct {
+		const char *graph;
+		int n;
+	} want[] = { { "pooled_gate.json", 1 }, { "gate_product.json", 0 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *g = fixture(want[i].graph), *d = device();
+		struct pl_result r;
+
+		ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+		assert_true(r.ok);
+		assert_int_equal(count(r.device_text, "(ix_t)ww::from_end_x() *"), want[i].n);
+		ww_pl_result_release(&r);
+		json_decref(g);
+		json_decref(d);
+	}
+}
+
 /* Results of many rows that lie along these are turned by the block: no warp stores parts of sectors. */
 static void test_turned_rows(void **state)
 {
@@ -3388,10 +3411,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
 		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last),
 		cmocka_unit_test(test_results_to_last), cmocka_unit_test(test_turned_rows),
-		cmocka_unit_test(test_computed_operands), cmocka_unit_test(test_few_columns_or_terms),
-		cmocka_unit_test(test_transposed_volume), cmocka_unit_test(test_instance_norm_channels_last),
-		cmocka_unit_test(test_order_of_softmax), cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases),
-		cmocka_unit_test(test_log_softmax) };
+		cmocka_unit_test(test_computed_operands), cmocka_unit_test(test_from_the_end),
+		cmocka_unit_test(test_few_columns_or_terms), cmocka_unit_test(test_transposed_volume),
+		cmocka_unit_test(test_instance_norm_channels_last), cmocka_unit_test(test_order_of_softmax),
+		cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases), cmocka_unit_test(test_log_softmax) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

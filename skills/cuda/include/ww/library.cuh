@@ -1,5 +1,6 @@
 /* library.cuh - an epilogue over the result of a library node (cuDNN's convolution, cuBLASLt's product), bound by
- * memory bandwidth. */
+ * memory bandwidth.  Blocks go from the end of the result to its beginning: what the library wrote last is still in the
+ * second level of cache, and of a result larger than that the beginning is not. */
 #ifndef WW_LIBRARY_CUH
 #define WW_LIBRARY_CUH
 
@@ -13,7 +14,7 @@ namespace ww
 template <class I, int ROWS, int COLS, int N, int RUNS, class T, class E>
 __device__ __forceinline__ void after_library(const T *y, long long rows, const E &e)
 {
-	const I runs = (I)rows * (COLS / N), first = (I)blockIdx.x * RUNS * blockDim.x + threadIdx.x;
+	const I runs = (I)rows * (COLS / N), first = (I)from_end_x() * RUNS * blockDim.x + threadIdx.x;
 	float acc[RUNS][N];
 	ahead<E, N> r[RUNS];
 
@@ -45,8 +46,8 @@ __device__ __forceinline__ void after_library_turned(const T *y, long long rows,
 	enum : int { TR = 128 / RUNS, TC = 32 * RUNS, M = ROWS % 4 ? 1 : 4, TILES_R = (ROWS + TR - 1) / TR };
 	enum : int { TILES_C = (COLS + TC - 1) / TC, READS = TR * TC / (M * 4) / 256 };
 	__shared__ __align__(16) float box[TR * TC];
-	const int r0 = blockIdx.x % TILES_R * TR, c0 = blockIdx.x / TILES_R % TILES_C * TC,
-			  image = blockIdx.x / TILES_R / TILES_C;
+	const int block = from_end_x(), r0 = block % TILES_R * TR, c0 = block / TILES_R % TILES_C * TC,
+			  image = block / TILES_R / TILES_C;
 	auto slot = [&](int r, int c) { return box + r * TC + ((c / 4 ^ r / M % 8) * 4 + c % 4); };
 	float in[READS][4][M];
 

@@ -137,6 +137,13 @@ template <int N, class T> __device__ __forceinline__ void load_any(const T *p, f
 		v[i] = to_float<T>(p[i]);
 }
 
+/* The number of the block as x, y and z have it, counted from the last one.  Blocks begin in the order of their
+ * numbers, and a kernel leaves the end of what it went through in the second level of cache: one that goes on with that
+ * begins there, and leaves the beginning for the next. */
+__device__ __forceinline__ unsigned from_end_x() { return gridDim.x - 1 - blockIdx.x; }
+__device__ __forceinline__ unsigned from_end_y() { return gridDim.y - 1 - blockIdx.y; }
+__device__ __forceinline__ unsigned from_end_z() { return gridDim.z - 1 - blockIdx.z; }
+
 /* ---- What a functor's store() reads ------------------------------------------------------------------------------ */
 
 /* t = numbers step * N and following of STEPS * N that a thread holds in registers, f(i) being number i.  For loops

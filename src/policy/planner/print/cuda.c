@@ -23,6 +23,9 @@ static const char *pick_v(struct pl *pl, const struct kern *k)
 		ix_text(pl, k->loop->lane->b), k->loop->terms, k->loop->vec);
 }
 
+/* The number of the block, from which its place follows. */
+static const char *block_of(const struct kern *k) { return k->loop->backwards ? "ww::from_end_x()" : "blockIdx.x"; }
+
 /* The row and column of a thread of a pointwise kernel: vectors in order; or in tiles of four warps one below the
  * other. */
 static const char *point_place(struct pl *pl, const struct kern *k)
@@ -30,21 +33,24 @@ static const char *point_place(struct pl *pl, const struct kern *k)
 	if (k->loop->asks_ahead ||
 		k->loop->behind) /* beyond the end the last vector again: no load waits for a comparison */
 		return pl_named(pl, k,
-			"\t\tconst ix_t t = ((ix_t)blockIdx.x * @_U + u) * @_BLOCK + threadIdx.x;\n"
+			"\t\tconst ix_t t = ((ix_t)%s * @_U + u) * @_BLOCK + threadIdx.x;\n"
 			"\t\tconst bool live = t < total;\n"
-			"\t\tconst ix_t row = (live ? t : total - 1) / cols, c = (live ? t : total - 1) %% cols * V;\n");
+			"\t\tconst ix_t row = (live ? t : total - 1) / cols, c = (live ? t : total - 1) %% cols * V;\n",
+			block_of(k));
 	if (!k->loop->across)
 		return pl_named(pl, k,
-			"\t\tconst ix_t t = ((ix_t)blockIdx.x * @_U + u) * @_BLOCK + threadIdx.x;\n\n\t\tif (t >= total)\n"
+			"\t\tconst ix_t t = ((ix_t)%s * @_U + u) * @_BLOCK + threadIdx.x;\n\n\t\tif (t >= total)\n"
 			"\t\t\tbreak;\n"
-			"\t\tconst ix_t row = t / cols, c = t %% cols * V;\n");
+			"\t\tconst ix_t row = t / cols, c = t %% cols * V;\n",
+			block_of(k));
 	return pl_named(pl, k,
 		"\t\tenum { HIGH = @_HIGH, WIDE = 32 / HIGH, DOWN = @_DOWN, FAR = WIDE * (@_BLOCK / 32 / DOWN) };\n"
-		"\t\tconst ix_t tiles = (cols + FAR - 1) / FAR, tile = (ix_t)blockIdx.x * @_U + u;\n"
+		"\t\tconst ix_t tiles = (cols + FAR - 1) / FAR, tile = (ix_t)%s * @_U + u;\n"
 		"\t\tconst int warp = threadIdx.x / 32, lane = threadIdx.x %% 32;\n"
 		"\t\tconst ix_t row = (tile / tiles * DOWN + warp %% DOWN) * HIGH + lane / WIDE;\n"
 		"\t\tconst ix_t at = tile %% tiles * FAR + warp / DOWN * WIDE + lane %% WIDE, c = at * V;\n\n"
-		"\t\tif (at >= cols || row * cols >= total)\n\t\t\tcontinue;\n");
+		"\t\tif (at >= cols || row * cols >= total)\n\t\t\tcontinue;\n",
+		block_of(k));
 }
 
 /* Text of plan.c: the shape of the tiles.  Where a row has few vectors (the channels of an image), more rows are in a
@@ -114,8 +120,8 @@ static void print_point_by_row(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_named(pl, k,
 			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n%s\tenum { V = @_V };\n"
 			"\tconst ix_t cols = %s / V, chunks = (cols + @_U * @_BLOCK - 1) / (@_U * @_BLOCK);\n"
-			"\tconst ix_t row = blockIdx.x / chunks, first = blockIdx.x %% chunks * (@_U * @_BLOCK) + threadIdx.x;\n",
-			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols));
+			"\tconst ix_t row = %s / chunks, first = %s %% chunks * (@_U * @_BLOCK) + threadIdx.x;\n",
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols, block_of(k), block_of(k)));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
 	ww_str_addf(s, "%s\n%s}\n\n", pl_indent(pl, l->pass[0].row, 1),
 		point_loops(pl, k,
@@ -144,9 +150,9 @@ static void print_point_beside(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_named(pl, k,
 			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n%s"
 			"\tenum { V = @_V, T = @_T };\n"
-			"\tconst ix_t cols = %s / V, rows = %s, own = (ix_t)blockIdx.x * (@_BLOCK / T) + threadIdx.x / T;\n"
+			"\tconst ix_t cols = %s / V, rows = %s, own = (ix_t)%s * (@_BLOCK / T) + threadIdx.x / T;\n"
 			"\tconst ix_t row = own < rows ? own : rows - 1, first = threadIdx.x %% T;\n",
-			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols, rows));
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols, rows, block_of(k)));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
 	ww_str_addf(s, "%s\n%s}\n\n", pl_indent(pl, l->pass[0].row, 1),
 		point_loops(pl, k,
@@ -564,10 +570,11 @@ static const char *store_turned(struct pl *pl, const struct kern *k)
 		return "";
 	pl_decode(pl, &rows, "\t\t", k->row, k->loop->n_row, "row");
 	return pl_fmt(pl,
-		"\t__syncthreads();\n\tif ((ix_t)blockIdx.x * R + threadIdx.x %% R < rows) {\n"
-		"\t\tconst ix_t row = (ix_t)blockIdx.x * R + threadIdx.x %% R;\n%s"
+		"\t__syncthreads();\n\tif ((ix_t)%s * R + threadIdx.x %% R < rows) {\n"
+		"\t\tconst ix_t row = (ix_t)%s * R + threadIdx.x %% R;\n%s"
 		"\t\t#pragma unroll 8\n\t\tfor (ix_t c = threadIdx.x / R; c < cols; c += T) {\n%s%s\t\t}\n\t}\n",
-		rows.p, pl_indent(pl, column_axes(pl, k, NULL), 3), pl_indent(pl, k->loop->turned, 3));
+		block_of(k), block_of(k), rows.p, pl_indent(pl, column_axes(pl, k, NULL), 3),
+		pl_indent(pl, k->loop->turned, 3));
 }
 
 /* Text of plan.c: the threads of a row and the rows of a block that turns its result: a warp reads 64 bytes of a row at
@@ -593,17 +600,17 @@ static const char *stage_rows(struct pl *pl, const struct kern *k)
 	if (!l->staged)
 		return "";
 	return pl_named(pl, k,
-		"\t__shared__ __align__(16) %s staged[R * @_STAGED];\n%s\tconst int own = (int)(row - (ix_t)blockIdx.x * R);\n"
-		"\tpl_stage<R * @_STAGED, T * R>(%s, (ix_t)blockIdx.x * (R * @_STAGED), rows * cols, staged);\n",
-		pl_ctype(l->staged->dt, pl->target), stored, l->staged->name);
+		"\t__shared__ __align__(16) %s staged[R * @_STAGED];\n%s\tconst int own = (int)(row - (ix_t)%s * R);\n"
+		"\tpl_stage<R * @_STAGED, T * R>(%s, (ix_t)%s * (R * @_STAGED), rows * cols, staged);\n",
+		pl_ctype(l->staged->dt, pl->target), stored, block_of(k), l->staged->name, block_of(k));
 }
 
 static const char *store_staged(struct pl *pl, const struct kern *k)
 {
 	return k->loop->stored
 		? pl_named(pl, k,
-			  "\tpl_unstage<R * @_STORED, T * R>(stored, (ix_t)blockIdx.x * (R * @_STORED), rows * @_STORED, %s);\n",
-			  k->loop->stored->name)
+			  "\tpl_unstage<R * @_STORED, T * R>(stored, (ix_t)%s * (R * @_STORED), rows * @_STORED, %s);\n",
+			  block_of(k), k->loop->stored->name)
 		: "";
 }
 
@@ -636,13 +643,13 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_T * @_R) @(%s)\n{\n%s"
 			"\tenum { T = @_T, R = @_R, V = @_V, CH = @_CH, CL = @_CL };\n"
 			"\t__shared__ double box[64];\n\t__shared__ float cbox[CL > 1 ? %d : 1];\n%s"
-			"\tconst int lane = threadIdx.x %% T, rank = blockIdx.x %% CL;\n"
-			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x / CL * R + threadIdx.x / T;\n"
+			"\tconst int lane = threadIdx.x %% T, rank = %s %% CL;\n"
+			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)%s / CL * R + threadIdx.x / T;\n"
 			"\tconst bool live = at < rows;\n\tconst ix_t row = live ? at : rows - 1;\n\n\t(void)box;\n\t(void)cbox;\n"
 			"\t(void)row;\n%s",
 			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), k->n_red ? k->n_red : 1,
-			l->turned ? pl_named(pl, k, "\t__shared__ float turned[@_TURNED * (R + 1)];\n") : "", rows, cols,
-			stage_rows(pl, k)));
+			l->turned ? pl_named(pl, k, "\t__shared__ float turned[@_TURNED * (R + 1)];\n") : "", block_of(k), rows,
+			cols, block_of(k), stage_rows(pl, k)));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
 	ww_str_addf(s, "%s%s%s%s}\n\n", row_body(pl, k), store_turned(pl, k), store_staged(pl, k),
 		l->cluster ? "\tif (CL > 1)\n\t\tww::cluster_sync();	/* the others may still read cbox */\n" : "");

@@ -35,3 +35,6 @@ int pl_widest_loads(const struct kern *k);
 int pl_write_loop(struct pl *pl, struct kern *k, const char *start, const char *cond, const char *row_cond);
 /* A knob, or where it is 0 the value. */
 int pl_or_else(int knob, int value);
+
+/* direction.c, cuda: sets loop.backwards of every kernel. */
+void pl_choose_directions(struct pl *pl);
