@@ -1921,7 +1921,8 @@ static void test_images_of_one_pixel(void **state)
 		const char *has;
 	} rows[] = { { 16, 192, 48, 1, 0, 0, " rows: conv, bn\n" }, { 512, 192, 48, 1, 0, 0, " gemm: conv, bn\n" },
 		{ 48, 768, 192, 1, 1, 0, " gemm: conv, bn\n" }, { 16, 32, 192, 1, 0, 0, " convolution: conv, bn\n" },
-		{ 16, 32, 192, 1, 0, 1, " gemm: conv, bn\n" }, { 16, 192, 48, 2, 0, 0, " convolution: conv, bn\n" } };
+		{ 320, 64, 256, 1, 0, 0, " gemm: conv, bn\n" }, { 16, 32, 192, 1, 0, 1, " gemm: conv, bn\n" },
+		{ 16, 192, 48, 2, 0, 0, " convolution: conv, bn\n" } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
