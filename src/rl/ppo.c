@@ -347,8 +347,7 @@ static enum ww_rc sample(struct ppo *p, int64_t step, struct ww_err *err)
 	WW_CHECK(ww_rollout_read(r, step, p->t, p->group, &p->seen, &p->age, err));
 	if (p->age > p->o->staleness)
 		return ww_err_set(err, WW_ERR_USAGE,
-			"step %" PRId64 ": its episodes were sampled %" PRId64 " updates before; staleness allows %" PRId64, step,
-			p->age, p->o->staleness);
+			"its episodes were sampled %" PRId64 " updates before; staleness allows %" PRId64, p->age, p->o->staleness);
 	p->sampling_s = ww_seconds_since(start);
 	p->generating_s = ww_engine_busy_s(p->engine) - before;
 	return WW_OK;
@@ -543,8 +542,9 @@ static enum ww_rc one_step(struct ppo *p, struct ww_err *err)
 	uint64_t start = ww_now_ns();
 	struct ww_train_step r = { .step = p->state.step + 1, .steps = p->steps };
 	struct ww_rl_step_result x;
-	WW_CHECK(sample(p, r.step, err));
-	WW_CHECK(learn(p, &x, err));
+	enum ww_rc rc;
+	if ((rc = sample(p, r.step, err)) != WW_OK || (rc = learn(p, &x, err)) != WW_OK)
+		return rc == WW_ERR_INTERRUPTED ? rc : ww_err_wrap(err, "step %" PRId64, r.step);
 	if (p->rollout.curriculum)
 		ww_curriculum_commit(p->rollout.curriculum);
 	p->state.step = r.step;

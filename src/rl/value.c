@@ -86,30 +86,40 @@ static enum ww_rc open_data(struct value *v, struct ww_err *err)
 							 v->all.n, LEFT_OUT);
 }
 
-static enum ww_rc open_critic(struct value *v, struct ww_err *err)
+static int64_t micro_tokens(const struct value *v)
+{
+	return v->longest > WW_TRAIN_MICRO_TOKENS ? v->longest : WW_TRAIN_MICRO_TOKENS;
+}
+
+static enum ww_rc plan_memory(struct value *v, struct ww_err *err)
 {
 	const struct ww_recipe *o = v->o;
-	char from[PATH_MAX];
-	int dtype = (int)v->config.dtype;
 	if (v->longest > v->config.max_position)
 		return ww_err_set(err, WW_ERR_USAGE, "an episode has %" PRId64 " tokens, the model %" PRId64 " positions",
 			v->longest, v->config.max_position);
 	struct ww_memory_ask ask = { .config = &v->config,
-		.dtype = dtype,
-		.max_tokens = v->longest > WW_TRAIN_MICRO_TOKENS ? v->longest : WW_TRAIN_MICRO_TOKENS,
+		.dtype = (int)v->config.dtype,
+		.max_tokens = micro_tokens(v),
 		.longest = v->longest,
 		.keep = o->keep_layers,
 		.budget = (uint64_t)(o->memory * 1e9) };
 	WW_CHECK(ww_memory_plan(&ask, v->dev, &v->memory, err));
 	v->out->predicted_bytes = v->memory.total;
+	return WW_OK;
+}
+
+static enum ww_rc open_critic(struct value *v, struct ww_err *err)
+{
+	const struct ww_recipe *o = v->o;
+	char from[PATH_MAX];
 	WW_CHECK(ww_checkpoint_find(o->output, o->keep_checkpoints, from, err));
 	if (from[0])
 		WW_CHECK(ww_checkpoint_state(from, &v->state, err));
 	json_decref(v->state.stage);
 	v->state.stage = NULL;
 	ww_train_stage(v->hooks, "loading the model");
-	WW_CHECK(ww_model_open_critic(from[0] ? from : o->model, v->dev, dtype, &v->m, err));
-	struct ww_learner_opts l = ww_recipe_learner(o, ask.max_tokens, v->memory.keep);
+	WW_CHECK(ww_model_open_critic(from[0] ? from : o->model, v->dev, (int)v->config.dtype, &v->m, err));
+	struct ww_learner_opts l = ww_recipe_learner(o, micro_tokens(v), v->memory.keep);
 	WW_CHECK(ww_learner_new(v->m, &l, &v->critic, err));
 	v->saved_step = from[0] ? v->state.step : -1;
 	v->out->first_step = v->state.step + 1;
@@ -151,7 +161,7 @@ static enum ww_rc one_pass(struct value *v, struct ww_rl_step_result *seen, stru
 	struct ww_train_step r = { .step = v->state.step + 1, .steps = v->o->epochs, .lr = v->o->critic_lr };
 	struct ww_rl_step_opts learn = step_opts(v, v->o->critic_lr), look = step_opts(v, 0);
 	struct ww_rl_step_result x;
-	int64_t updates = 0;
+	int64_t updates = 0, skipped = 0;
 	shuffle(v, r.step);
 	for (int64_t at = 0; at < v->n; at += v->o->episodes, updates++) {
 		ww_train_stage(
@@ -162,7 +172,13 @@ static enum ww_rc one_pass(struct value *v, struct ww_rl_step_result *seen, stru
 		r.loss += x.value_loss;
 		r.norm = (double)x.critic_norm;
 		r.tokens += x.own_tokens;
+		skipped += !isfinite(x.critic_norm);
 	}
+	if (skipped == updates)
+		return ww_err_set(err, WW_ERR_LIMIT,
+			"pass %" PRId64 ": all of its %" PRId64
+			" updates were skipped: gradients that are not finite; a lower critic-lr may help",
+			r.step, updates);
 	WW_CHECK(ww_rl_step(&look, NULL, v->critic, v->t + v->all.n - v->left_out, NULL, v->left_out, seen, err));
 	ww_share_rest(&v->share);
 	r.loss /= (double)updates;
@@ -241,6 +257,7 @@ enum ww_rc ww_value_run(const struct ww_recipe *o, const json_t *values, const s
 	WW_TRY(read_config(&v, err));
 	WW_TRY(open_data(&v, err));
 	WW_TRY(ww_dev_open(o->device, !strcmp(o->numbers, "exact"), &v.dev, err));
+	WW_TRY(plan_memory(&v, err));
 	WW_TRY(ww_run_dir_open(&v.dir, o->output, err));
 	WW_TRY(ww_share_open(&v.share, v.dev->id, err));
 	WW_TRY(open_critic(&v, err));

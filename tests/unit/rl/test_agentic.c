@@ -214,7 +214,7 @@ static void a_step_says_what_it_did(void **state)
 		"faster_eager", "faster_compile", "cut_share", "invalid_share", "turns", "verdicts", "generating_seconds",
 		"learning_seconds", "judging_seconds", "idle_seconds", "busy_share", "verdicts_per_second", "tokens_per_second",
 		"log_ratio_mean", "mixed_share", "within" };
-	json_t *v = log_line(run_of("one"), 2);
+	json_t *v = log_line(run_of("one"), 2), *first = log_line(run_of("one"), 1);
 	int64_t calls = 0, after = 0;
 	const char *key;
 	json_t *n;
@@ -233,6 +233,8 @@ static void a_step_says_what_it_did(void **state)
 	assert_true(calls > 0 && calls == ww_json_int(v, "calls", 0));
 	assert_int_equal(after, ww_json_int(v, "failed_verdicts", -1));
 	json_decref(v);
+	assert_true(ww_json_num(first, "explained", -1) == 0); /* a critic's head of zeros says the same of all */
+	json_decref(first);
 }
 
 /* A learner whose GPU does not judge is one more device whose time is to be spent. */
