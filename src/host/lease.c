@@ -218,10 +218,15 @@ out:
 	return rc;
 }
 
+static uint64_t held_ns; /* atomic */
+
+double ww_lease_held_s(void) { return (double)__atomic_load_n(&held_ns, __ATOMIC_RELAXED) * 1e-9; }
+
 void ww_lease_drop(struct ww_lease *l)
 {
 	ww_pause_end(&l->pause);
 	if (l->fd >= 0) {
+		__atomic_add_fetch(&held_ns, ww_now_ns() - l->since_ns, __ATOMIC_RELAXED);
 		ww_log(WW_LOG_DEBUG, "the device was held for %.3f s after a wait of %.3f s", ww_seconds_since(l->since_ns),
 			(double)(l->since_ns - l->asked_ns) * 1e-9);
 		write_holder(l->fd, "");

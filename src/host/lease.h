@@ -39,6 +39,8 @@ struct ww_lease_wait {
 enum ww_rc ww_lease_take(
 	struct ww_lease *l, const char *device, const struct ww_lease_wait *w, struct ww_err *err) WW_MUST_CHECK;
 void ww_lease_drop(struct ww_lease *l); /* safe on one that is not held */
+/* Seconds for which this process has held leases, of all devices together; a lease counts when it is dropped. */
+double ww_lease_held_s(void);
 
 /* One thread's share of a device. */
 struct ww_share {

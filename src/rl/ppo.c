@@ -61,7 +61,7 @@ struct ppo {
 	struct ww_trajectory *t;
 	int64_t *group, age; /* age: steps since the weights that sampled it */
 	struct ww_observed seen;
-	double sampling_s, generating_s, learning_s;
+	double sampling_s, generating_s, judging_s, learning_s;
 	int64_t rows; /* of the live table */
 };
 
@@ -333,10 +333,10 @@ static enum ww_rc sample(struct ppo *p, int64_t step, struct ww_err *err)
 {
 	struct ww_rollout *r = &p->rollout;
 	uint64_t start = ww_now_ns();
-	double before = ww_engine_busy_s(p->engine);
+	double before = ww_engine_busy_s(p->engine), held = ww_lease_held_s();
 	int64_t first = step - (step - 1) % (p->o->staleness + 1), last = ww_min_i64(first + p->o->staleness, p->steps);
 	r->sampled = r->judged = r->reused = 0;
-	r->judging_s = 0;
+	r->verdicts_s = 0;
 	ww_observed_release(&p->seen);
 	if (r->curriculum && step == first) {
 		r->first = first;
@@ -350,6 +350,7 @@ static enum ww_rc sample(struct ppo *p, int64_t step, struct ww_err *err)
 			"its episodes were sampled %" PRId64 " updates before; staleness allows %" PRId64, p->age, p->o->staleness);
 	p->sampling_s = ww_seconds_since(start);
 	p->generating_s = ww_engine_busy_s(p->engine) - before;
+	p->judging_s = ww_lease_held_s() - held;
 	return WW_OK;
 }
 
@@ -410,7 +411,7 @@ static struct activity activity_of(const struct ppo *p, double seconds)
 	struct activity a = { .devices = (p->judges->devices ? p->judges->devices : 1) + p->judges->apart,
 		.generating = p->generating_s,
 		.learning = p->learning_s,
-		.judging = r->judging_s,
+		.judging = p->judging_s,
 		.verdicts = (double)r->judged / fmax(p->sampling_s, 1e-9) };
 	a.seconds = a.devices * fmax(seconds, 1e-9);
 	a.idle = fmax(0, a.seconds - a.generating - a.learning - a.judging);
@@ -420,11 +421,11 @@ static struct activity activity_of(const struct ppo *p, double seconds)
 static int add_activity(json_t *v, const struct ppo *p, const struct activity *a)
 {
 	const struct ww_rollout *r = &p->rollout;
-	json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "sampled",
+	json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "sampled",
 		(json_int_t)r->sampled, "judged", (json_int_t)r->judged, "judged_before", (json_int_t)r->reused, "age",
 		(json_int_t)p->age, "sampling_seconds", p->sampling_s, "generating_seconds", a->generating, "learning_seconds",
 		a->learning, "judging_seconds", a->judging, "idle_seconds", a->idle, "busy_share", 1 - a->idle / a->seconds,
-		"verdicts_per_second", a->verdicts);
+		"verdicts_per_second", a->verdicts, "verdict_seconds", r->verdicts_s);
 	int ok = more && json_object_update(v, more) == 0;
 	json_decref(more);
 	return ok;

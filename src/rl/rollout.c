@@ -113,12 +113,12 @@ static void key_of(const struct ww_solution *s, enum ww_judge_depth depth, char 
 	ww_hash_parts_hex(parts, (size_t)n, out);
 }
 
-static void count(struct ww_rollout *r, int judged, int reused, double device_s)
+static void count(struct ww_rollout *r, int judged, int reused, double verdicts_s)
 {
 	WW_LOCKED(&r->lock);
 	r->judged += judged;
 	r->reused += reused;
-	r->judging_s += device_s;
+	r->verdicts_s += verdicts_s;
 	report(r);
 }
 

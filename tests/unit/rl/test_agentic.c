@@ -258,6 +258,20 @@ static void the_learners_own_device_counts(void **state)
 	}
 }
 
+/* Verdicts that are given at once hold the device once. */
+static void judging_is_told_by_what_was_held(void **state)
+{
+	struct toy t = { .workers = 3, .leases = 1 };
+	struct ww_recipe o = toy_recipe(run_of("held"));
+	(void)state;
+	o.steps = 1;
+	must(&o, &t);
+	json_auto_t *v = log_line(o.output, 1);
+	double judging = ww_json_num(v, "judging_seconds", -1), seconds = ww_json_num(v, "seconds", 0);
+	assert_true(t.judged > 0 && ww_json_num(v, "verdict_seconds", 0) == t.judged);
+	assert_true(judging >= 1e-3 * t.judged && judging < seconds);
+}
+
 static void the_report_draws_it(void **state)
 {
 	struct ww_err err = WW_ERR_INIT;
@@ -526,8 +540,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_judge_that_fails_costs_nothing), cmocka_unit_test(closing_judgements_are_never_repetitions),
 		cmocka_unit_test(twenty_steps_repeat_from_recorded_answers), cmocka_unit_test(killed_at_twenty_moments),
 		cmocka_unit_test(a_curriculum_goes_on_to_the_same_bits), cmocka_unit_test(a_step_says_what_it_did),
-		cmocka_unit_test(the_learners_own_device_counts), cmocka_unit_test(the_report_draws_it),
-		cmocka_unit_test(the_report_puts_ablations_beside_the_published_table),
+		cmocka_unit_test(the_learners_own_device_counts), cmocka_unit_test(judging_is_told_by_what_was_held),
+		cmocka_unit_test(the_report_draws_it), cmocka_unit_test(the_report_puts_ablations_beside_the_published_table),
 		cmocka_unit_test(time_is_told_by_activity), cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped),
 		cmocka_unit_test(every_option_takes_a_step), cmocka_unit_test(raw_speedups_are_learnt_from),
 		cmocka_unit_test(kl_holds_the_policy_near_its_reference), cmocka_unit_test(the_reward_is_on_the_last_own_token),

@@ -8,6 +8,7 @@
 #include "../infer/tiny.h"
 #include "base/fs.h"
 #include "base/rng.h"
+#include "host/lease.h"
 #include "policy/model.h"
 #include "rl/ppo.h"
 #include "runs.h"
@@ -28,6 +29,7 @@ struct toy {
 	int most_pause_us;    /* before each verdict and each reply, drawn anew */
 	int fails_at;         /* this verdict is none: the judge's machine fails; 0: never */
 	int same_files;       /* every first turn writes the same */
+	int leases;           /* a verdict holds the device for a millisecond, and says that it was a second */
 	int invalid_pays;     /* a call of an unknown tool comes with the best solution */
 	int64_t policy_lines; /* replies */
 };
@@ -39,6 +41,16 @@ static inline void toy_pause(const struct toy *t)
 		usleep((useconds_t)(__atomic_add_fetch(&seed, 7919, __ATOMIC_RELAXED) % (unsigned)t->most_pause_us));
 }
 
+static inline void toy_hold(struct ww_verdict *v)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_lease lease = WW_LEASE_INIT;
+	assert_int_equal(ww_lease_take(&lease, "a device of toys", NULL, &err), WW_OK);
+	usleep(1000);
+	ww_lease_drop(&lease);
+	v->seconds.verify = 1;
+}
+
 static inline enum ww_rc toy_judge(
 	void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err)
 {
@@ -47,6 +59,8 @@ static inline enum ww_rc toy_judge(
 	if (__atomic_add_fetch(&t->judged, 1, __ATOMIC_RELAXED) == t->fails_at)
 		return ww_err_set(err, WW_ERR_WORKER, "the runner did not start");
 	toy_pause(t);
+	if (t->leases)
+		toy_hold(v);
 	v->status = us ? WW_STATUS_OK : WW_STATUS_MISMATCH;
 	v->correct = us && depth != WW_JUDGE_COMPILE;
 	if (v->correct && depth >= WW_JUDGE_DECIDE) {
