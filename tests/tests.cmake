@@ -124,6 +124,11 @@ endforeach()
 add_executable(bench-loop bench/loop/loop.c)
 target_link_libraries(bench-loop PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
 
+# One agentic step at the published lengths (docs/recipe.md).
+add_executable(bench-long-step bench/train/long_step.c)
+target_link_libraries(bench-long-step PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
+set_target_properties(bench-long-step PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+
 # Many clients of `serve` at a time (bench/results/serve.md).
 add_executable(bench-serve bench/serve/load.c)
 target_link_libraries(bench-serve PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
