@@ -400,6 +400,35 @@ static void every_option_takes_a_step(void **state)
 	}
 }
 
+/* The other architectures: with biases, without norms of heads, with a head of its own. */
+static void each_architecture_takes_a_step(void **state)
+{
+	static const struct {
+		enum ww_arch arch;
+		const char *name;
+		int bias, tied;
+	} rows[] = { { WW_ARCH_LLAMA, "llama", 0, 0 }, { WW_ARCH_QWEN2, "qwen2", 1, 1 } };
+	struct toy t = { .workers = 2 };
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		char model[4300], output[24];
+		struct ww_config c = toy_config();
+		c.arch = rows[i].arch;
+		c.qk_norm = 0;
+		c.qkv_bias = rows[i].bias;
+		c.tie_embeddings = rows[i].tied;
+		snprintf(model, sizeof(model), "%s/%s", tmp.path, rows[i].name);
+		snprintf(output, sizeof(output), "%s-run", rows[i].name);
+		assert_true(tiny_model_of(model, &c));
+		struct ww_recipe o = toy_recipe(run_of(output));
+		o.model = model;
+		o.steps = 2;
+		must(&o, &t);
+		json_auto_t *v = log_line(o.output, 2);
+		assert_true(ww_json_num(v, "norm", 0) > 0 && ww_json_num(v, "ratio_max", 0) == 1);
+	}
+}
+
 /* The policy begins as its own reference, so the first step is what it is without kl, and later ones stay nearer. */
 static void kl_holds_the_policy_near_its_reference(void **state)
 {
@@ -543,9 +572,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(the_learners_own_device_counts), cmocka_unit_test(judging_is_told_by_what_was_held),
 		cmocka_unit_test(the_report_draws_it), cmocka_unit_test(the_report_puts_ablations_beside_the_published_table),
 		cmocka_unit_test(time_is_told_by_activity), cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped),
-		cmocka_unit_test(every_option_takes_a_step), cmocka_unit_test(raw_speedups_are_learnt_from),
-		cmocka_unit_test(kl_holds_the_policy_near_its_reference), cmocka_unit_test(the_reward_is_on_the_last_own_token),
-		cmocka_unit_test(the_policy_learns), cmocka_unit_test(a_collapse_stops_the_run) };
+		cmocka_unit_test(every_option_takes_a_step), cmocka_unit_test(each_architecture_takes_a_step),
+		cmocka_unit_test(raw_speedups_are_learnt_from), cmocka_unit_test(kl_holds_the_policy_near_its_reference),
+		cmocka_unit_test(the_reward_is_on_the_last_own_token), cmocka_unit_test(the_policy_learns),
+		cmocka_unit_test(a_collapse_stops_the_run) };
 	all = unit_all(argc, argv);
 	setenv("WARPWRIGHT_THREADS", "1", 0);
 	if (access("/dev/shm", W_OK) == 0) /* thousands of synced lines */

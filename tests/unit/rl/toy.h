@@ -229,17 +229,23 @@ static inline int toy_policy(
 
 /* ---- a run */
 
+static inline struct ww_config toy_config(void)
+{
+	struct ww_config c = tiny_config(8192);
+	c.layers = c.heads = c.kv_heads = 1;
+	c.head_dim = c.hidden_size = c.intermediate_size = 16;
+	return c;
+}
+
 static inline int toy_setup(void **state)
 {
 	struct ww_err err = WW_ERR_INIT;
-	struct ww_config c = tiny_config(8192);
+	struct ww_config c = toy_config();
 	char path[4300];
 	(void)state;
 	if (ww_tmpdir_new(&tmp, "test-rl", &err) != WW_OK)
 		return -1;
 	snprintf(dir, sizeof(dir), "%s/model", tmp.path);
-	c.layers = c.heads = c.kv_heads = 1;
-	c.head_dim = c.hidden_size = c.intermediate_size = 16;
 	for (int i = 0; i < 2; i++) {
 		char text[64];
 		snprintf(path, sizeof(path), "%s/%d.py", tmp.path, i);
