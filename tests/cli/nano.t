@@ -106,18 +106,6 @@ code, said = nano("both", asked, "--prepared", path("prepared"), "--seconds", "1
 ok(code == 0 and read_by("both", "sft") == "corpus.jsonl" and not os.path.exists(path("both/pretrain")),
    "where it is there, it is learnt from at once", said)
 
-# Its settings: each stage's keys are such that train reads them, and what is wrong then is that nothing is there
-with open(os.path.join(ROOT, "bench/train/nano-h200.json"), encoding="utf-8") as f:
-    shipped = json.load(f)
-for stage, row in shipped["stages"].items():
-    sampled = stage in ("before", "agentic", "after")
-    there = {"model": path("none"), "tasks": path("none")} if sampled else {"model": path("none"), "data": path("none")}
-    keys = {"stage": "agentic" if sampled else stage, "output": path("none"), "device": "cpu", **there,
-            **(shipped["sampling"] if sampled else shipped["text"]), **row.get("keys", {})}
-    recipe = copies.put(path("recipe.yaml"), json.dumps({k: str(v) for k, v in keys.items()}))
-    said = warpwright("train", recipe, "--target", "cpu") if sampled else warpwright("train", recipe)
-    ok("keys" not in row or "/none" in said, f"the keys of stage {stage} are read", said)
-
 tasks = copies.tasks(path("tasks.jsonl"), "x.clone()", copies.SHAPES)
 held = copies.tasks(path("held.jsonl"), "x.clone().relu()", copies.SHAPES[:2])
 measured = {"seconds": 2000, "keys": {"episodes": 4}}
