@@ -418,14 +418,15 @@ static struct activity activity_of(const struct ppo *p, double seconds)
 	return a;
 }
 
-static int add_activity(json_t *v, const struct ppo *p, const struct activity *a)
+static int add_activity(json_t *v, const struct ppo *p, const struct activity *a, int64_t tokens)
 {
 	const struct ww_rollout *r = &p->rollout;
-	json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "sampled",
+	json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f}", "sampled",
 		(json_int_t)r->sampled, "judged", (json_int_t)r->judged, "judged_before", (json_int_t)r->reused, "age",
 		(json_int_t)p->age, "sampling_seconds", p->sampling_s, "generating_seconds", a->generating, "learning_seconds",
 		a->learning, "judging_seconds", a->judging, "idle_seconds", a->idle, "busy_share", 1 - a->idle / a->seconds,
-		"verdicts_per_second", a->verdicts, "verdict_seconds", r->verdicts_s);
+		"verdicts_per_second", a->verdicts, "verdict_seconds", r->verdicts_s, "context_tokens", (json_int_t)tokens,
+		"learning_tokens_per_second", (double)(tokens * p->o->update_epochs) / fmax(a->learning, 1e-9));
 	int ok = more && json_object_update(v, more) == 0;
 	json_decref(more);
 	return ok;
@@ -447,7 +448,7 @@ static enum ww_rc write_log(
 		x->ratios.n ? (double)x->ratios.clipped / (double)x->ratios.n : 0, "seconds", r->seconds, "device_bytes",
 		(json_int_t)r->device_bytes, "total_tokens", (json_int_t)r->total_tokens, "tokens_per_second",
 		(double)r->tokens / fmax(r->seconds, 1e-9));
-	if (!v || !add_episodes(v, p, &x->spread) || !add_activity(v, p, &a))
+	if (!v || !add_episodes(v, p, &x->spread) || !add_activity(v, p, &a, x->tokens))
 		return ww_nomem(err);
 	return ww_run_dir_log(&p->dir, v, &p->state.log_bytes, err);
 }

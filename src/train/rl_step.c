@@ -175,6 +175,7 @@ static enum ww_rc gather(struct step *s, struct ww_err *err)
 		s->starts[e + 1] = s->starts[e] + s->t[e].own_n;
 		s->reward[e] = (float)s->t[e].reward;
 		s->out->episodes += s->t[e].own_n > 0;
+		s->out->tokens += inputs_of(&s->t[e]);
 		sum += s->t[e].reward;
 	}
 	s->out->own_tokens = s->starts[s->n];

@@ -28,6 +28,7 @@ struct ww_rl_step_opts {
 
 struct ww_rl_step_result {
 	int64_t episodes, own_tokens;            /* episodes: those with own tokens */
+	int64_t tokens;                          /* inputs of one pass: whole contexts, up to the last own token */
 	double reward;                           /* mean over all episodes */
 	double policy_loss, value_loss, entropy; /* means by opts.mean, of the first epoch, before its updates */
 	double explained;           /* variance of the reward that the critic's values explain, before updates */

@@ -233,6 +233,10 @@ static void a_step_says_what_it_did(void **state)
 	assert_true(calls > 0 && calls == ww_json_int(v, "calls", 0));
 	assert_int_equal(after, ww_json_int(v, "failed_verdicts", -1));
 	json_decref(v);
+	double inputs = (double)ww_json_int(first, "context_tokens", 0);
+	assert_true(inputs > (double)ww_json_int(first, "own_tokens", 1 << 20));
+	assert_true(fabs(ww_json_num(first, "learning_tokens_per_second", 0) * ww_json_num(first, "learning_seconds", 0) -
+					inputs) < 1e-6 * inputs);
 	assert_true(ww_json_num(first, "explained", -1) == 0); /* a critic's head of zeros says the same of all */
 	json_decref(first);
 }
