@@ -15,15 +15,6 @@
 enum { KILLS = 5, LONG_STEPS = 20, LONG_KILLS = 20 };
 static int all;
 
-static char *run_of(const char *name)
-{
-	static char path[8][4300];
-	static int next;
-	char *p = path[next++ % 8];
-	snprintf(p, 4300, "%s/%s", tmp.path, name);
-	return p;
-}
-
 static void must(const struct ww_recipe *o, struct toy *t)
 {
 	struct ww_err err = WW_ERR_INIT;

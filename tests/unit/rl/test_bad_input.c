@@ -10,15 +10,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static char *run_of(const char *name)
-{
-	static char path[8][4300];
-	static int next;
-	char *p = path[next++ % 8];
-	snprintf(p, 4300, "%s/%s", tmp.path, name);
-	return p;
-}
-
 static void says(const struct ww_err *err, const char *what)
 {
 	if (!strstr(err->msg, what) || strchr(err->msg, '\n'))

@@ -229,6 +229,16 @@ static inline int toy_policy(
 
 /* ---- a run */
 
+/* A directory of this name in the test's own; eight at a time. */
+static inline char *run_of(const char *name)
+{
+	static char path[8][4300];
+	static int next;
+	char *p = path[next++ % 8];
+	snprintf(p, 4300, "%s/%s", tmp.path, name);
+	return p;
+}
+
 static inline struct ww_config toy_config(void)
 {
 	struct ww_config c = tiny_config(8192);
