@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_NODES = 20000, MAX_DEPTH = 8, MAX_LIST = 4096 };
+enum { MAX_NODES = 20000, MAX_DEPTH = 8, MAX_LIST = 4096, MAX_ELEMENT_BITS = 40 };
 
 static const char *keep(struct pl *pl, const char *s) { return pl_fmt(pl, "%s", s ? s : ""); }
 
@@ -65,6 +65,7 @@ static void read_arg(struct pl *pl, const json_t *j, struct garg *a, int depth)
 static void read_meta(struct pl *pl, const json_t *j, struct gmeta *m)
 {
 	const json_t *sizes = json_object_get(j, "sizes"), *strides = json_object_get(j, "strides");
+	int64_t elements = 1;
 
 	m->dt = ww_dtype_of(ww_json_str(j, "dtype", ""));
 	m->rank = (int)json_array_size(sizes);
@@ -73,8 +74,9 @@ static void read_meta(struct pl *pl, const json_t *j, struct gmeta *m)
 	for (int d = 0; d < m->rank; d++) {
 		m->size[d] = json_integer_value(json_array_get(sizes, (size_t)d));
 		m->stride[d] = json_integer_value(json_array_get(strides, (size_t)d));
-		if (m->size[d] < 0 || m->size[d] > (int64_t)1 << 40)
-			pl_fail(pl, "a size in the graph is out of range");
+		elements = ix_times(elements, m->size[d] ? m->size[d] : 1);
+		if (m->size[d] < 0 || elements > (int64_t)1 << MAX_ELEMENT_BITS)
+			pl_fail(pl, "a tensor has a negative size, or more than 2^%d elements", MAX_ELEMENT_BITS);
 	}
 }
 

@@ -47,7 +47,7 @@ const struct ix *ix_const(struct pl *pl, int64_t c)
 	struct ix *x = ix_new(pl, c != 0);
 
 	if (c)
-		x->m[0].c = c;
+		x->m[0].c = ix_bounded(c);
 	return x;
 }
 
@@ -107,7 +107,7 @@ static int factor(const struct ix *x, struct factors *f)
 			return 0;
 		a = (struct ix_atom *)what_it_is(a);
 		if (a->fixed)
-			f->c *= a->value;
+			f->c = ix_times(f->c, a->value);
 		else
 			f->atom[f->n++] = a;
 	}
@@ -133,7 +133,7 @@ static void unite_products(const struct ix *a, const struct ix *b)
 		one = &g;
 		other = &f;
 	}
-	if (one->n == 1 && !other->n && one->atom[0]->value * one->c == other->c)
+	if (one->n == 1 && !other->n && ix_times(one->atom[0]->value, one->c) == other->c)
 		one->atom[0]->fixed = 1;
 	else if (f.n == 1 && g.n == 1 && f.c == g.c)
 		f.atom[0]->id < g.atom[0]->id ? (g.atom[0]->is = f.atom[0]) : (f.atom[0]->is = g.atom[0]);
@@ -232,7 +232,7 @@ static void mono_mul(struct pl *pl, const struct ix_mono *a, const struct ix_mon
 {
 	if (a->n + b->n > IX_MAX_ATOMS)
 		pl_fail(pl, "an index expression has more than %d factors", IX_MAX_ATOMS);
-	out->c = a->c * b->c;
+	out->c = ix_times(a->c, b->c);
 	out->n = 0;
 	for (int i = 0, j = 0; i < a->n || j < b->n;) {
 		if (j == b->n || (i < a->n && atom_order(a->atom[i]) <= atom_order(b->atom[j])))
@@ -246,7 +246,7 @@ static void push(struct ix *x, const struct ix_mono *m)
 {
 	for (int i = 0; i < x->n; i++)
 		if (mono_same(&x->m[i], m)) {
-			x->m[i].c += m->c;
+			x->m[i].c = ix_plus(x->m[i].c, m->c);
 			if (!x->m[i].c)
 				x->m[i] = x->m[--x->n];
 			return;
@@ -275,7 +275,7 @@ static const struct ix *add_scaled(struct pl *pl, const struct ix *a, const stru
 	for (int i = 0; i < b->n; i++) {
 		struct ix_mono m = b->m[i];
 
-		m.c *= scale;
+		m.c = ix_times(m.c, scale);
 		push(x, &m);
 	}
 	return finish(pl, x);
@@ -327,7 +327,7 @@ static struct ix_mono in_numbers(const struct ix_mono *m)
 
 	for (int i = 0; i < m->n; i++)
 		if (m->atom[i]->kind == IX_SYM && what_it_is(m->atom[i])->fixed)
-			r.c *= m->atom[i]->value;
+			r.c = ix_times(r.c, m->atom[i]->value);
 		else
 			r.atom[r.n++] = m->atom[i];
 	return r;
@@ -498,8 +498,8 @@ int64_t ix_num(const struct ix *a)
 		int64_t p = a->m[i].c;
 
 		for (int k = 0; k < a->m[i].n; k++)
-			p *= atom_num(a->m[i].atom[k]);
-		s += p;
+			p = ix_times(p, atom_num(a->m[i].atom[k]));
+		s = ix_plus(s, p);
 	}
 	return s;
 }
@@ -550,15 +550,15 @@ int ix_range(const struct ix *a, int64_t *lo, int64_t *hi)
 
 			if (!atom_range(a->m[i].atom[k], &x, &y))
 				return 0;
-			p[0] = pl_ * x, p[1] = pl_ * y, p[2] = ph * x, p[3] = ph * y;
+			p[0] = ix_times(pl_, x), p[1] = ix_times(pl_, y), p[2] = ix_times(ph, x), p[3] = ix_times(ph, y);
 			pl_ = ph = p[0];
 			for (int t = 1; t < 4; t++) {
 				pl_ = p[t] < pl_ ? p[t] : pl_;
 				ph = p[t] > ph ? p[t] : ph;
 			}
 		}
-		l += pl_;
-		h += ph;
+		l = ix_plus(l, pl_);
+		h = ix_plus(h, ph);
 	}
 	*lo = l;
 	*hi = h;
@@ -635,8 +635,8 @@ const struct ix *ix_div(struct pl *pl, const struct ix *a, const struct ix *b)
 		return a;
 	if (ix_same(a, b))
 		return ix_const(pl, 1);
-	if (ix_is_const(a, &ca) && ix_is_const(b, &cb) && ca >= 0)
-		return ix_const(pl, ca / cb);
+	if (ix_is_const(a, &ca) && ix_is_const(b, &cb) && (ca >= 0 || !cb)) /* by 0: of what has no elements */
+		return ix_const(pl, cb ? ca / cb : 0);
 	split(pl, a, b, &q, &r);
 	if (ix_range(r, &lo, &hi) && lo >= 0 && hi < n)
 		return q;
@@ -656,8 +656,8 @@ const struct ix *ix_mod(struct pl *pl, const struct ix *a, const struct ix *b)
 
 	if (ix_is(b, 1) || ix_same(a, b))
 		return ix_const(pl, 0);
-	if (ix_is_const(a, &ca) && ix_is_const(b, &cb) && ca >= 0)
-		return ix_const(pl, ca % cb);
+	if (ix_is_const(a, &ca) && ix_is_const(b, &cb) && (ca >= 0 || !cb))
+		return ix_const(pl, cb ? ca % cb : 0);
 	split(pl, a, b, &q, &r);
 	if (ix_range(r, &lo, &hi) && lo >= 0 && hi < n)
 		return r;

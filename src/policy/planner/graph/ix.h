@@ -13,6 +13,16 @@
 
 struct pl;
 
+/* Sums and products of numbers that a graph states, which may be as large as it likes: beyond 2^62 they stay there. */
+enum { IX_MOST_BITS = 62 };
+static inline int64_t ix_bounded(__int128 v)
+{
+	const int64_t most = (int64_t)1 << IX_MOST_BITS;
+	return v > most ? most : v < -most ? -most : (int64_t)v;
+}
+static inline int64_t ix_times(int64_t a, int64_t b) { return ix_bounded((__int128)a * b); }
+static inline int64_t ix_plus(int64_t a, int64_t b) { return ix_bounded((__int128)a + b); }
+
 enum { IX_MAX_ATOMS = 12 };
 
 enum ix_kind { IX_SYM, IX_VAR, IX_DIV, IX_MOD, IX_LT, IX_EQ, IX_TEMP };

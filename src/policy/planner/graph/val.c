@@ -97,7 +97,7 @@ int64_t pl_numel_now(const struct val *a)
 	int64_t n = 1;
 
 	for (int d = 0; d < a->rank; d++)
-		n *= ix_num(a->size[d]);
+		n = ix_times(n, ix_num(a->size[d]));
 	return n;
 }
 
@@ -106,7 +106,7 @@ int64_t pl_buf_numel(const struct buf *b)
 	int64_t n = 1;
 
 	for (int d = 0; d < b->rank; d++)
-		n *= ix_num(b->size[d]);
+		n = ix_times(n, ix_num(b->size[d]));
 	return n;
 }
 
@@ -281,6 +281,14 @@ struct val *pl_reshape(struct pl *pl, struct val *a, int rank, const struct ix *
 		same = ix_same(a->size[d], size[d]);
 	if (same)
 		return a;
+	if (!pl_numel_now(a)) { /* no element is read: any place will do */
+		for (int d = 0; d < rank; d++)
+			nb = ix_mul(pl, nb, size[d]);
+		pl_guard_eq(pl, pl_numel(pl, a), nb, "the numbers of elements of a reshape");
+		for (int d = 0; d < a->rank; d++)
+			map[d] = ix_const(pl, 0);
+		return pl_view(pl, a, rank, size, map);
+	}
 	while (i < a->rank || j < rank) {
 		int64_t va = ix_num(na), vb = ix_num(nb);
 
@@ -540,9 +548,9 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 	int first = a->rank - nred;
 
 	for (int d = 0; d < a->rank; d++)
-		*(d < first ? &rows : &cols) *= ix_num(a->size[d]);
+		*(d < first ? &rows : &cols) = ix_times(d < first ? rows : cols, ix_num(a->size[d]));
 	for (int d = 0; d < first && pl->target == WW_TARGET_CUDA; d++)
-		if (red < RED_ARGMAX && rows < threads && cols >= 1024 && pl_most_along(pl, a, d)) {
+		if (red < RED_ARGMAX && rows > 0 && rows < threads && cols >= 1024 && pl_most_along(pl, a, d)) {
 			int64_t outer = rows * (cols / ix_num(a->size[a->rank - 1]));
 
 			part = outer < 8 * threads ? parted(pl, a, 16 * threads / outer, 32) : NULL;

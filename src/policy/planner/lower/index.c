@@ -404,8 +404,8 @@ static int64_t bag_length(struct pl *pl, struct gnode *n, int64_t indices)
 	const struct garg *a = pl_arg(n, 2, "offsets");
 	struct gnode *made = a && a->kind == G_VAL ? pl_graph_node(pl, a->name) : NULL;
 
-	if (!made || strcmp(made->row->op, "arange.start_step") || pl_arg_int(pl, made, 0, "start", -1) != 0 ||
-		pl_arg_int(pl, made, 1, "end", -1) != indices)
+	if (!made || !made->row || strcmp(made->row->op, "arange.start_step") ||
+		pl_arg_int(pl, made, 0, "start", -1) != 0 || pl_arg_int(pl, made, 1, "end", -1) != indices)
 		return 0;
 	int64_t length = pl_arg_int(pl, made, 2, "step", 1);
 	return length > 0 && indices % length == 0 ? length : 0;

@@ -222,6 +222,50 @@ static void rebind(struct pl *pl, struct gnode *n)
 		pl_write(pl, n, n->arg[0].name, NULL, n->out[0]);
 }
 
+static int is_empty(const struct gmeta *m)
+{
+	for (int d = 0; d < m->rank; d++)
+		if (!m->size[d])
+			return 1;
+	return 0;
+}
+
+/* Is one of the tensors that `a` refers to empty? */
+static int refers_to_nothing(struct pl *pl, const struct garg *a)
+{
+	int found = 0;
+
+	for (int i = 0; a->kind == G_LIST && i < a->n; i++)
+		found |= refers_to_nothing(pl, &a->item[i]);
+	return found || (a->kind == G_VAL && !pl_numel_now(pl_val_of(pl, a)));
+}
+
+/* What an operator makes of nothing, and is nothing itself (a norm or a recurrent layer of a batch of 0): tensors of
+ * the recorded sizes, whatever the operator.  The plan is then for these sizes only. */
+static int is_of_nothing(struct pl *pl, struct gnode *n)
+{
+	const struct ix *size[PL_MAX_RANK];
+	int of_nothing = 0;
+
+	if (!n->n_out || !strcmp(n->target, "getitem"))
+		return 0;
+	for (int o = 0; o < n->n_out; o++)
+		if (!is_empty(&n->meta[o]) || !n->meta[o].dt)
+			return 0;
+	for (int i = 0; i < n->n_arg && !of_nothing; i++)
+		of_nothing = refers_to_nothing(pl, &n->arg[i]);
+	for (int o = 0; o < n->n_out && of_nothing; o++) {
+		struct val *zero = pl_constf(pl, n->meta[o].dt, 0);
+
+		for (int d = 0; d < n->meta[o].rank; d++)
+			size[d] = ix_const(pl, n->meta[o].size[d]);
+		n->out[o] = pl_where(pl, pl_index(pl, WW_BOOL, n->meta[o].rank, size, ix_const(pl, 1)), zero, zero);
+	}
+	if (of_nothing)
+		pl_guard_traced_sizes(pl, "the graph computes with empty tensors");
+	return of_nothing;
+}
+
 void pl_lower(struct pl *pl)
 {
 	find_rules(pl);
@@ -242,7 +286,8 @@ void pl_lower(struct pl *pl)
 		if (n->n_out && !n->meta[0].dt)
 			pl_cannot(pl, n, "its result has a type that the planner does not store");
 		guard_literals(pl, n);
-		n->row->fn(pl, n);
+		if (!is_of_nothing(pl, n))
+			n->row->fn(pl, n);
 		check_sizes(pl, n);
 		mark_results(n);
 		pl_set_power(pl, n);

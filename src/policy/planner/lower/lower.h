@@ -12,6 +12,8 @@ int pl_in_place(const char *target);
 void pl_pytorch_levels(struct pl *pl);
 void pl_by_pytorch(struct pl *pl, struct gnode *n);
 void pl_pytorch_guards(struct pl *pl);
+/* ww_fail() in plan.c, with this reason, for other sizes of inputs than the traced ones. */
+void pl_guard_traced_sizes(struct pl *pl, const char *why);
 typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
 /* The new value of a view's argument, after v was assigned to the view. */
 typedef struct val *(*pl_write_fn)(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);

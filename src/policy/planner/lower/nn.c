@@ -89,7 +89,7 @@ static void matmul(struct pl *pl, struct gnode *n)
 
 struct val *pl_linear(struct pl *pl, struct gnode *n, struct val *x, struct val *w, struct val *b)
 {
-	struct val *y = matmul_of(pl, n, x, pl_transposed(pl, w));
+	struct val *y = matmul_of(pl, n, x, w->rank < 2 ? w : pl_transposed(pl, w)); /* a vector gives one number a row */
 
 	return b ? pl_op2(pl, OP_ADD, y, b) : y;
 }
@@ -706,6 +706,33 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 
 /* ---- Attention and scans ----------------------------------------------------------------------------------------- */
 
+/* Operands of attention whose batches differ are expanded to the batches of the result. */
+static void share_batches(struct pl *pl, struct val **operand[3])
+{
+	const struct ix *size[PL_MAX_RANK];
+	int r = 0, equal = 1;
+
+	for (int i = 0; i < 3; i++)
+		r = (*operand[i])->rank > r ? (*operand[i])->rank : r;
+	for (int d = 0; d < r - 2; d++) {
+		size[d] = ix_const(pl, 1);
+		for (int i = 0; i < 3; i++) {
+			struct val *v = *operand[i];
+			int e = d - (r - v->rank);
+
+			size[d] = e >= 0 && ix_num(v->size[e]) != 1 && ix_is(size[d], 1) ? v->size[e] : size[d];
+			equal &= e >= 0 && ix_num(v->size[e]) == ix_num(size[d]);
+		}
+	}
+	for (int i = 0; i < 3 && !equal; i++) {
+		struct val *v = *operand[i];
+
+		size[r - 2] = v->size[v->rank - 2];
+		size[r - 1] = v->size[v->rank - 1];
+		*operand[i] = pl_expand(pl, v, r, size);
+	}
+}
+
 static void sdpa(struct pl *pl, struct gnode *n)
 {
 	struct val *q = pl_need_val(pl, n, 0, "query"), *k = pl_need_val(pl, n, 1, "key"),
@@ -734,6 +761,7 @@ static void sdpa(struct pl *pl, struct gnode *n)
 			*kv[i] = pl_view(pl, a, a->rank, size, map);
 		}
 	}
+	share_batches(pl, (struct val * *[]){ &q, &k, &v });
 	done(n, pl_attention(pl, n, q, k, v, mask, (int)pl_arg_int(pl, n, 5, "is_causal", 0), scale));
 }
 

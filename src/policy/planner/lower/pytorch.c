@@ -174,7 +174,7 @@ static void refuse_if_written(struct pl *pl, struct gnode *n, const struct garg 
 {
 	const struct val *v = pl_val_of(pl, a);
 
-	if (v->kind != V_BUF || !v->root || strcmp(v->root->pname, a->name))
+	if (v->kind != V_BUF || !v->root || !v->root->pname || strcmp(v->root->pname, a->name))
 		pl_cannot(pl, n, "it reads an input that was written before");
 }
 
@@ -257,11 +257,17 @@ void pl_by_pytorch(struct pl *pl, struct gnode *n)
 		write_by(pl, n);
 }
 
+void pl_guard_traced_sizes(struct pl *pl, const char *why)
+{
+	for (int s = 0; s < pl->n_sym; s++)
+		if (!pl->sym[s].of)
+			pl_guard(pl,
+				pl_fmt(pl, "\tif (%s != %lld)\n\t\tww_fail(p, \"%s\");\n", pl->sym[s].name, (long long)pl->sym[s].value,
+					why));
+}
+
 void pl_pytorch_guards(struct pl *pl)
 {
-	for (int s = 0; pl->segments && s < pl->n_sym; s++)
-		if (!pl->sym[s].of)
-			ww_str_addf(&pl->guards,
-				"\tif (%s != %lld)\n\t\tww_fail(p, \"operators that PyTorch runs are for the traced sizes\");\n",
-				pl->sym[s].name, (long long)pl->sym[s].value);
+	if (pl->segments)
+		pl_guard_traced_sizes(pl, "operators that PyTorch runs are for the traced sizes");
 }
