@@ -141,7 +141,7 @@ set_target_properties(bench-dedup PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BI
 # What bench/accuracy judges and tests/cli/planner_texts.t compares; links to little, so that it runs on a machine
 # that has only a distribution of ours.
 add_executable(accuracy-variants bench/accuracy/variants.c)
-target_link_libraries(accuracy-variants PRIVATE -Wl,--as-needed ww_policy ww_base ${WW_SYSTEM_LIBS})
+target_link_libraries(accuracy-variants PRIVATE -Wl,--as-needed ww_policy ww_task ww_base ${WW_SYSTEM_LIBS})
 set_target_properties(accuracy-variants PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
 # How far the planner gets with a graph (bench/coverage).

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "task/ask.h"
+#include "task/graph/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,9 +145,14 @@ static enum ww_rc outline_of_lost(json_t **body, const struct ww_err *how, struc
 
 void ww_outline_of(json_t *body, struct ww_outline *out)
 {
+	struct ww_err err = WW_ERR_INIT;
 	out->body = body;
 	out->tokens = ww_json_str(body, "tokens", NULL);
 	out->graph = json_object_get(body, "graph");
+	if (out->graph && ww_graph_check(out->graph, &err) != WW_OK) {
+		json_object_set_new(body, "graph_error", json_string(err.msg));
+		out->graph = NULL;
+	}
 	out->trial = json_object_get(body, "trial");
 	out->tokens_error = out->tokens ? NULL : ww_json_str(body, "tokens_error", "no answer");
 	out->graph_error = out->graph ? NULL : ww_json_str(body, "graph_error", "no answer");

@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "host/timed_call.h"
 #include "task/ask.h"
+#include "task/graph/check.h"
 #include "task/worker.h"
 
 #include <fcntl.h>
@@ -260,10 +261,14 @@ enum ww_rc ww_ref_load_with_graph(
 
 enum ww_rc ww_ref_graph(struct ww_ref *r, json_t **out, struct ww_err *err)
 {
-	enum ww_rc rc = ask(r, json_pack("{s:s}", "request", "graph"), request_s(r), out, err);
-	if (rc == WW_OK)
-		json_object_del(*out, "ok");
-	return rc;
+	json_auto_t *graph = NULL;
+	*out = NULL;
+	WW_CHECK(ask(r, json_pack("{s:s}", "request", "graph"), request_s(r), &graph, err));
+	json_object_del(graph, "ok");
+	if (ww_graph_check(graph, err) != WW_OK)
+		return ww_err_wrap(err, "the task's graph is not one that PyTorch makes");
+	*out = json_incref(graph);
+	return WW_OK;
 }
 
 static enum ww_rc read_sizes(struct ww_ref_buffers *out, const json_t *rows, struct ww_err *err)

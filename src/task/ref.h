@@ -105,7 +105,8 @@ enum ww_rc ww_ref_load(struct ww_ref *r, const struct ww_task *task, uint64_t se
 enum ww_rc ww_ref_load_with_graph(struct ww_ref *r, const struct ww_task *task, uint64_t seed, json_t *graph, int *used,
 	struct ww_err *err) WW_MUST_CHECK;
 
-/* The task's ATen graph (docs/formats/bridge.md, "graph"); a new reference for the caller. */
+/* The task's ATen graph (docs/formats/bridge.md, "graph"); a new reference for the caller.  WW_ERR_TASK where PyTorch
+ * does not make such graphs (graph/check.h): a task has taken its worker over. */
 enum ww_rc ww_ref_graph(struct ww_ref *r, json_t **out, struct ww_err *err) WW_MUST_CHECK;
 
 /* The tensors and scalars of a graph in plan.h's form, buffer handles assigned: inputs, then parameters, then outputs.

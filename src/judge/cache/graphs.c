@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "judge/cache/answers.h"
+#include "task/graph/check.h"
 
 #include <string.h>
 
@@ -35,6 +36,10 @@ static json_t *look_up(struct ww_store *s, const char *key)
 	if (ww_store_get(s, "graph", key, &text, &found, &err) == WW_OK && found &&
 		ww_json_parse(text.p, text.len, "a cached graph", &graph, &err) != WW_OK)
 		ww_log(WW_LOG_WARN, "%s", err.msg);
+	if (graph && ww_graph_check(graph, &err) != WW_OK) { /* kept by an earlier version */
+		json_decref(graph);
+		graph = NULL;
+	}
 	return graph;
 }
 

@@ -4,6 +4,7 @@
 #include "policy/planner/schedule/schedule.h"
 
 #include "base/mem.h"
+#include "task/graph/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -187,7 +188,13 @@ void ww_pl_build(const json_t *graph, const json_t *device, const char *target, 
 	const struct pl_options *options, struct pl_result *out)
 {
 	int may_leave = !(options && options->own);
+	struct ww_err err = WW_ERR_INIT;
 
+	if (ww_graph_check(graph, &err) != WW_OK) {
+		memset(out, 0, sizeof(*out));
+		snprintf(out->why, sizeof(out->why), "the graph is not one that PyTorch makes: %.500s", err.msg);
+		return;
+	}
 	if (!build_with_pytorch(graph, device, target, knobs, n_knobs, options, may_leave, out) || out->ok || !may_leave)
 		return;
 	ww_pl_result_release(out);

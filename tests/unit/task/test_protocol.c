@@ -213,7 +213,7 @@ static void hang_is_killed_with_its_children(void **state)
 	json_t *graph;
 	const char *body = "read(); send(HELLO)\n"
 					   "child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
-					   "read(); send(b'{\"ok\": true}')\n"
+					   "read(); send(b'{\"ok\": true, \"nodes\": [], \"outputs\": []}')\n"
 					   "read()\n"
 					   "while True: print('x' * 1000)\n";
 	assert_int_equal(open_with(body, &r, &err), WW_OK);
@@ -375,6 +375,33 @@ static void lying_buffers(void **state)
 
 /* What a task file may not do: write where others read, see another task's cache, reach the network, hide memory.  Its
  * own directories are writable, and it can start programs.  tests/unit/sandbox/test_attacks.c tries the rest. */
+/* A task that has taken its worker over may send any graph: it is refused as that task's fault, in one line. */
+static void impossible_graphs_are_the_tasks(void **state)
+{
+	static const char *const graphs[][2] = { { "'nodes': []", "no nodes or no outputs" },
+		{ "'inputs': [{'name': 'x', 'dtype': 'float32', 'sizes': [1 << 60, 9], 'strides': [9, 1]}], 'nodes': [], "
+		  "'outputs': []",
+			"input x: a size or stride is out of range" },
+		{ "'nodes': [{'name': 'a', 'op': 'aten.relu.default', 'args': [{'ref': 'a'}], 'kwargs': {}, 'out': []}], "
+		  "'outputs': []",
+			"node a (aten.relu.default): it refers to a name that is not defined" } };
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(graphs); i++) {
+		char body[1024];
+		struct ww_ref *r;
+		struct ww_err err;
+		json_t *graph = NULL;
+		snprintf(body, sizeof(body),
+			"read(); send(HELLO); read()\nsend(json.dumps({'ok': True, %s}).encode()); read()\n", graphs[i][0]);
+		assert_int_equal(open_with(body, &r, &err), WW_OK);
+		if (ww_ref_graph(r, &graph, &err) != WW_ERR_TASK || !strstr(err.msg, graphs[i][1]))
+			fail_msg("%s (%s), expected \"%s\"", ww_rc_name(err.rc), err.msg, graphs[i][1]);
+		assert_non_null(strstr(err.msg, "the task's graph is not one that PyTorch makes"));
+		assert_null(graph);
+		ww_ref_close(r);
+	}
+}
+
 static void worker_is_confined(void **state)
 {
 	(void)state;
@@ -460,7 +487,8 @@ int main(void)
 		cmocka_unit_test(deaths), cmocka_unit_test(hang_is_killed_with_its_children),
 		cmocka_unit_test(memory_and_interrupts), cmocka_unit_test(disk_is_watched),
 		cmocka_unit_test(nothing_outlives_the_judge), cmocka_unit_test(what_a_task_does_at_load_is_the_tasks),
-		cmocka_unit_test(lying_buffers), cmocka_unit_test(worker_is_confined) };
+		cmocka_unit_test(lying_buffers), cmocka_unit_test(impossible_graphs_are_the_tasks),
+		cmocka_unit_test(worker_is_confined) };
 	const struct CMUnitTest forked[] = { cmocka_unit_test(bad_messages), cmocka_unit_test(hello_waits),
 		cmocka_unit_test(deaths), cmocka_unit_test(hang_is_killed_with_its_children),
 		cmocka_unit_test(memory_and_interrupts), cmocka_unit_test(nothing_outlives_the_judge),

@@ -12,6 +12,7 @@
 #include "policy/planner/graph/val.h"
 
 #include "base/dtype.h"
+#include "task/graph/check.h"
 
 #include <math.h>
 #include <string.h>
@@ -209,6 +210,7 @@ static void read_node(struct pl *pl, const json_t *j, struct gnode *n)
 
 	n->name = keep(pl, ww_json_str(j, "name", ""));
 	n->target = keep(pl, ww_json_str(j, "op", ""));
+	n->known = ww_graph_knows(j);
 	n->shares = ww_json_num(j, "bytes", 1) == 0;
 	n->n_arg = (int)json_array_size(args);
 	n->arg = pl_alloc(pl, (size_t)(n->n_arg + 1) * sizeof(*n->arg));

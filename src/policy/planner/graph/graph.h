@@ -32,6 +32,7 @@ struct gnode {
 	struct gmeta meta[PL_MAX_OUTS];
 	int n_out;
 	struct val *out[PL_MAX_OUTS];
+	int known;             /* task/graph/check.h has looked at it */
 	int shares;            /* by the graph its result shares its operand's memory */
 	int by_pytorch;        /* no rule covers it (lower/pytorch.c) */
 	int level;             /* how many segments of PyTorch run before it */

@@ -156,7 +156,7 @@ static void find_rules(struct pl *pl)
 	for (int i = 0; i < pl->n_node; i++) {
 		struct gnode *n = &pl->node[i];
 
-		n->row = find(n->target);
+		n->row = n->known ? find(n->target) : NULL;
 		for (int k = 0; k < pl->n_by_pytorch; k++)
 			n->by_pytorch |= !strcmp(pl->by_pytorch[k], n->name);
 		if (n->row || n->by_pytorch)
