@@ -82,10 +82,10 @@ check-san: setup
 	@cd build-san && ctest -j $(JOBS) --output-on-failure -L unit
 
 # libFuzzer and AddressSanitizer on untrusted input: plans, the bridge from both sides, the engine's files,
-# streams of model servers, clients of `serve`, and what a model writes.
+# streams of model servers, clients of `serve`, what a model writes, and the graphs of tasks.
 FUZZ_RUNS ?= 10000
 FUZZ_TARGETS := fuzz_image fuzz_bridge fuzz_nn_safetensors fuzz_nn_config fuzz_nn_tokenizer fuzz_wire \
-	fuzz_serve fuzz_chat
+	fuzz_serve fuzz_chat fuzz_graph
 fuzz: setup all
 	@cmake -G Ninja -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DWW_FUZZ=ON -DWW_WERROR=OFF > /dev/null \
 		&& cmake --build build-fuzz --target $(FUZZ_TARGETS)

@@ -32,6 +32,7 @@ endforeach()
 ww_fuzz(wire fuzz_wire.c 10000)		# streams of model servers
 ww_fuzz(serve fuzz_serve.c 3000)	# messages of clients of `serve`
 ww_fuzz(chat fuzz_chat.c 10000)		# conversations and answers in the chat forms
+ww_fuzz(graph fuzz_graph.c 400)		# graphs, and the planner on what is accepted
 
 if(WW_FUZZ)
 	if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
