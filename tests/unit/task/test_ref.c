@@ -443,12 +443,30 @@ static void nothing_is_left_behind(void **state)
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+/* A task has our worker's own objects within reach.  The last one that loads: the worker is that task's from then on.
+ */
+static void a_forged_graph_is_the_tasks_fault(void **state)
+{
+	(void)state;
+	struct ww_task t;
+	struct ww_err err = WW_ERR_INIT;
+	json_t *graph;
+	load_file(&t, "forges_graph");
+	OK(ww_ref_load(shared, &t, 1, e));
+	assert_int_equal(ww_ref_graph(shared, &graph, &err), WW_ERR_TASK);
+	if (!strstr(err.msg, "node softmax (aten.softmax.int): its argument dim is 77"))
+		fail_msg("%s", err.msg);
+	assert_null(graph);
+	ww_task_release(&t);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(tasks_that_cannot_be_used),
 		cmocka_unit_test(refused_before_pytorch_is_imported), cmocka_unit_test(requests_out_of_order),
 		cmocka_unit_test(a_task_from_end_to_end), cmocka_unit_test(eager_by_the_judges_clock),
-		cmocka_unit_test(tasks_that_end_their_worker), cmocka_unit_test(nothing_is_left_behind) };
+		cmocka_unit_test(tasks_that_end_their_worker), cmocka_unit_test(a_forged_graph_is_the_tasks_fault),
+		cmocka_unit_test(nothing_is_left_behind) };
 	const struct CMUnitTest more[] = { cmocka_unit_test(a_task_with_modules_and_files_of_its_own),
 		cmocka_unit_test(noisy_and_forking_tasks) };
 	all = unit_all(argc, argv);
