@@ -102,7 +102,7 @@ static int shares_place(struct pl *pl, struct val *place, const struct ix *const
 	pl_walk_init(&w, pl, NULL);
 	pl_walk(&w, place, at);
 	for (struct leaf *l = w.first; l; l = l->next) {
-		if (pl_leaf_off(pl, l) && ix_has(l->off, inner))
+		if (pl_leaf_off(pl, l) && ix_has(pl_leaf_off(pl, l), inner))
 			return 0;
 		for (int d = 0; d < l->val->rank; d++)
 			if (ix_has(l->idx[d], inner))

@@ -24,7 +24,7 @@ static void leaf_add(
 	l->val = v;
 	for (int d = 0; d < v->rank && idx; d++)
 		l->idx[d] = idx[d];
-	l->off = off;
+	l->offset = off;
 	l->guarded = w->guards > 0;
 	*w->tail = l;
 	w->tail = &l->next;
@@ -32,9 +32,9 @@ static void leaf_add(
 
 const struct ix *pl_leaf_off(struct pl *pl, struct leaf *l)
 {
-	if (l->kind == LEAF_LOAD && !l->off)
-		l->off = pl_offset(pl, l->val->root, l->idx);
-	return l->off;
+	if (l->kind == LEAF_LOAD && !l->offset)
+		l->offset = pl_offset(pl, l->val->root, l->idx);
+	return l->offset;
 }
 
 int pl_leaf_looks_up(struct pl *pl, struct leaf *l)

@@ -9,8 +9,8 @@ struct leaf {
 	enum leaf_kind kind;
 	struct val *val;
 	const struct ix *idx[PL_MAX_RANK];
-	const struct ix *off; /* INDEX: the expression; a LOAD's is asked for by pl_leaf_off() */
-	int guarded;          /* met first under a view's condition: elsewhere idx may lie outside of val */
+	const struct ix *offset; /* pl_leaf_off() */
+	int guarded;             /* met first under a view's condition: elsewhere idx may lie outside of val */
 	struct leaf *next;
 };
 

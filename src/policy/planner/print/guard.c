@@ -139,9 +139,9 @@ static int is_clamped(struct expr *e, struct val *v, const struct ix *const *sub
 	for (struct leaf *l = w.first; l; l = l->next) {
 		if ((l->kind != LEAF_LOAD && l->kind != LEAF_INDEX) || ix_looks_up(pl_leaf_off(e->pl, l)))
 			return 0;
-		if (l->kind == LEAF_LOAD && pl_has_lane(e, l->off)) {
+		if (l->kind == LEAF_LOAD && pl_has_lane(e, pl_leaf_off(e->pl, l))) {
 			loads++;
-			shared |= shares_window(e, l->off);
+			shared |= shares_window(e, pl_leaf_off(e->pl, l));
 		}
 	}
 	return shared && loads > 0 && loads <= CLAMPED_LOADS;
@@ -199,8 +199,8 @@ static void load_ahead(struct expr *e, struct val *v, const struct ix *const *id
 	pl_walk_init(&w, e->pl, e->self);
 	pl_walk(&w, v, idx);
 	for (struct leaf *l = w.first; l; l = l->next)
-		if (l->kind == LEAF_LOAD && !l->guarded && pl_level_of(e, pl_leaf_off(e->pl, l)) == 1 && !ix_looks_up(l->off) &&
-			!have_axis(e->k, l->off, cond))
+		if (l->kind == LEAF_LOAD && !l->guarded && pl_level_of(e, pl_leaf_off(e->pl, l)) == 1 &&
+			!ix_looks_up(pl_leaf_off(e->pl, l)) && !have_axis(e->k, pl_leaf_off(e->pl, l), cond))
 			pl_load(e, l->val->root, l->idx);
 }
 

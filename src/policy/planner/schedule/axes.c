@@ -108,7 +108,7 @@ static int offsets_of(struct pl *pl, struct kern *k, const struct ix **off, int 
 			off[n++] = pl_offset(pl, k->out[pass]->root, k->out_idx[pass]);
 		for (struct leaf *l = w.first; l; l = l->next) {
 			if (n < max && pl_leaf_off(pl, l))
-				off[n++] = l->off;
+				off[n++] = pl_leaf_off(pl, l);
 			if (l->kind == LEAF_RED) /* results sit at rows; windows are small and read through memory */
 				for (int d = 0; d < l->val->rank && n < max; d++)
 					off[n++] = pl_red_known(k, l->val, l->idx) >= 0 ? ix_const(pl, 0) : l->idx[d];

@@ -104,11 +104,11 @@ int pl_adjoins(struct pl *pl, const struct val *r)
 		const struct ix_atom *x = ix_as_var(idx[r->rank - 1]), *k = ix_as_var(idx[a->rank - 1]);
 
 		if (l->kind == LEAF_INDEX ||
-			(l->kind == LEAF_LOAD && x && k && !ix_has(pl_leaf_off(pl, l), x) && !ix_has(l->off, k)))
+			(l->kind == LEAF_LOAD && x && k && !ix_has(pl_leaf_off(pl, l), x) && !ix_has(pl_leaf_off(pl, l), k)))
 			continue;
-		all = l->kind == LEAF_LOAD && x && k && ix_affine(pl, l->off, x, &coef, &rest) && ix_is_const(coef, &lane) &&
-			lane >= 1 && lane <= 2 && ix_affine(pl, rest, k, &coef, &rest) && ix_is_const(coef, &step) && step >= 1 &&
-			lane <= step * ix_num(a->size[a->rank - 1]);
+		all = l->kind == LEAF_LOAD && x && k && ix_affine(pl, pl_leaf_off(pl, l), x, &coef, &rest) &&
+			ix_is_const(coef, &lane) && lane >= 1 && lane <= 2 && ix_affine(pl, rest, k, &coef, &rest) &&
+			ix_is_const(coef, &step) && step >= 1 && lane <= step * ix_num(a->size[a->rank - 1]);
 		found = all;
 	}
 	pl->n_var = n_var; /* no text has these variables */

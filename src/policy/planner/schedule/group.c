@@ -443,7 +443,7 @@ static int shares_factor(struct pl *pl, const struct val *r)
 		const struct ix_atom *x = ix_as_var(idx[r->rank - 1]), *k = ix_as_var(idx[r->rank]);
 
 		if (l->kind == LEAF_LOAD && x && k && ix_has(pl_leaf_off(pl, l), k))
-			*(ix_has(l->off, x) ? &own : &shared) = 1;
+			*(ix_has(pl_leaf_off(pl, l), x) ? &own : &shared) = 1;
 	}
 	pl->n_var = n_var; /* no text has these variables */
 	return own && shared;

@@ -382,8 +382,8 @@ static double computed_of(struct pl *pl, struct val *v)
 
 		if (l->kind == LEAF_INDEX)
 			continue;
-		if (l->kind != LEAF_LOAD || n == (int)WW_ARRAY_LEN(seen) || ix_looks_up(l->off) ||
-			(!small && !pl_runs_along(pl, l->off, ix_as_var(idx[v->rank - 1]))))
+		if (l->kind != LEAF_LOAD || n == (int)WW_ARRAY_LEN(seen) || ix_looks_up(pl_leaf_off(pl, l)) ||
+			(!small && !pl_runs_along(pl, pl_leaf_off(pl, l), ix_as_var(idx[v->rank - 1]))))
 			return -1;
 		for (int i = 0; i < n; i++)
 			known |= seen[i] == l->val;
