@@ -28,10 +28,10 @@ static const char python_text[] = "#!/bin/sh\n"
 								  "said=pass\n"
 								  "[ \"$n\" -gt \"$(cat lacking)\" ] || said=lack\n"
 								  "for job in $(echo \"$jobs\" | grep -o check.py); do cat $said; done\n";
-#define OUT_OF_MEMORY                                                                                                  \
-	"OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 has a total capacity of 139.80 GiB of " \
-	"which 626.31 MiB is free. Process 71 has 130.00 GiB memory in use. Including non-PyTorch memory, this process has " \
-	"512.00 MiB memory in use. Of the allocated memory 0 bytes is allocated by PyTorch"
+#define OUT_OF_MEMORY \
+	"OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 has a total capacity of 139.80 " \
+	"GiB of which 626.31 MiB is free. Process 71 has 130.00 GiB memory in use. Including non-PyTorch memory, this " \
+	"process has 512.00 MiB memory in use. Of the allocated memory 0 bytes is allocated by PyTorch"
 #define OUTPUT(report, code) "{\"output\": \"" report "\\n\", \"code\": " code "}\n"
 #define PASS "{\\\"worst\\\": 0.5, \\\"pass\\\": true"
 #define FAILED "{\\\"worst\\\": 0.0, \\\"pass\\\": false, \\\"error\\\": "
