@@ -38,7 +38,8 @@ static enum ww_rc signature_of(
 		return WW_OK;
 	}
 	if (!p->outliner)
-		WW_CHECK(ww_outliner_new(&p->outliner, &(struct ww_outline_opts){ .interrupted = p->interrupted }, err));
+		WW_CHECK(ww_outliner_new(
+			&p->outliner, &(struct ww_outline_opts){ .graph_only = 1, .interrupted = p->interrupted }, err));
 	WW_CHECK(ww_outline(p->outliner, task, 0, &o, err));
 	if (o.graph && ww_task_signature(o.graph, &s, &ignored) == WW_OK)
 		strcpy(out, s.text);
