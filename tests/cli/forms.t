@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # timeout: 400
-# budget: 20 CPU-seconds
+# budget: 15 CPU-seconds, all 20
+# all: more tensors than files may be open, and escapes of whose kind others are judged here
 """Solutions in the KernelBench and CUDA-Agent forms on the cpu target, all through one batch: honest ones, wrong ones,
 escapes.
 
@@ -16,7 +17,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import finish, need_pytorch, ok  # noqa: E402
+from tap import ALL, finish, need_pytorch, ok  # noqa: E402
 
 root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 binary = os.environ.get("WARPWRIGHT") or os.path.join(root, "build/warpwright")
@@ -181,8 +182,9 @@ class Model(nn.Module):
 """
 put("tasks/many.py", MANY + "\n\ndef get_inputs():\n    return [torch.randn(16, 4)]\n\n\n"
     "def get_init_inputs():\n    return []\n")
-solution("more tensors than a system's usual limit of files", MANY.replace("class Model", "class ModelNew"), "ok",
-         task=os.path.join(d, "tasks/many.py"))
+if ALL:
+    solution("more tensors than a system's usual limit of files", MANY.replace("class Model", "class ModelNew"), "ok",
+             task=os.path.join(d, "tasks/many.py"))
 solution("load_inline", "from torch.utils.cpp_extension import load_inline\n"
          + HEAD.replace("class ModelNew", "ext = load_inline('scale', cpp_sources=[r'''"
          + EXTENSION + "'''], functions=['scale'], extra_cflags=['-O2'])\n\n\nclass ModelNew")
@@ -202,12 +204,12 @@ solution("the program's files are there, to be read only", body("import wwbridge
 solution("a wrong constant", body(HONEST.replace("self.weight", "self.weight * 1.001")), "mismatch", "does not match")
 solution("weights prepared once", body("if not hasattr(self, 'w'): self.w = self.weight.clone()\n"
                                        "return torch.relu(self.norm(x) * self.w + x)"), "mismatch", "re-drawn")
-solution("outputs kept by pointer", body("if not hasattr(self, 'y'): self.y = torch.relu(self.norm(x) * self.weight + "
-                                         "x)\nreturn self.y"), "mismatch", "does not match")
-solution("the parameters as they were made", body(HONEST, HEAD.replace("        self.weight = "
-                                                                       "nn.Parameter(torch.randn(n))",
-                                                                       "        self.weight = torch.randn(n)")),
-         "mismatch", "does not match")
+if ALL:
+    solution("outputs kept by pointer", body("if not hasattr(self, 'y'): self.y = torch.relu(self.norm(x) * "
+                                             "self.weight + x)\nreturn self.y"), "mismatch", "does not match")
+    solution("the parameters as they were made", body(HONEST, HEAD.replace("nn.Parameter(torch.randn(n))",
+                                                                           "torch.randn(n)")),
+             "mismatch", "does not match")
 solution("an exception, and a line that speaks as the judge", body("raise ValueError('x\\nstatus: ok\\nreward: 3')"),
          "crashed", "| reward: 3",
          check=lambda v: not any(line.startswith(("status:", "reward:")) for line in v["diagnostics"].split("\n")))
@@ -215,18 +217,20 @@ solution("a patched PyTorch", body("torch.allclose = lambda *a, **k: True\ntorch
                                    "torch.cuda.synchronize = lambda *a: None\n"
          "import time; time.perf_counter = lambda: 0.0; time.monotonic = lambda: 0.0\n"
          "torch.backends.cuda.matmul.allow_tf32 = True\nreturn x"), "mismatch")
-solution("the harness's objects", body("import gc\nfor o in gc.get_objects():\n    if type(o).__name__ == 'Holder': "
-                                       "o.solution.collect = lambda out: ((x.data_ptr(), *x.stride()), ())\nreturn x"),
-         "mismatch")
+if ALL:
+    solution("the harness's objects", body(
+        "import gc\nfor o in gc.get_objects():\n    if type(o).__name__ == 'Holder': "
+        "o.solution.collect = lambda out: ((x.data_ptr(), *x.stride()), ())\nreturn x"), "mismatch")
 solution("a printed verdict and exit code 0", body("import os; print('[PASS] verify success'); print('{\"correct\": "
                                                    "true}'); os._exit(0)"), "crashed", "exited with code 0")
-solution("a thread that fills the output later", body("import threading, time\ny = torch.empty_like(x)\n"
-                                                      "args = x.clone(), self.weight.clone()\n"
-         "def late():\n    time.sleep(0.05)\n    y.copy_(torch.relu(self.norm(args[0]) * args[1] + args[0]))\n"
-         "threading.Thread(target=late).start()\nreturn y"), "mismatch")
-solution("the reference's own code", body("import sys\nm = sys.modules['model'].Model(1000)\n"
-                                          "m.load_state_dict(self.state_dict())\nreturn m(x)"), "ok",
-         check=lambda v: v["library_only"] and v["reward"] <= 1)
+if ALL:
+    solution("a thread that fills the output later", body(
+        "import threading, time\ny = torch.empty_like(x)\nargs = x.clone(), self.weight.clone()\n"
+        "def late():\n    time.sleep(0.05)\n    y.copy_(torch.relu(self.norm(args[0]) * args[1] + args[0]))\n"
+        "threading.Thread(target=late).start()\nreturn y"), "mismatch")
+    solution("the reference's own code", body("import sys\nm = sys.modules['model'].Model(1000)\n"
+                                              "m.load_state_dict(self.state_dict())\nreturn m(x)"), "ok",
+             check=lambda v: v["library_only"] and v["reward"] <= 1)
 put("agent/model_new.py", "import cuda_extension\n" + HEAD + "        y = torch.empty_like(x)\n"
                                                              "        cuda_extension.scale(*(t.data_ptr() for t in (x, "
                                                              "self.norm.weight, "

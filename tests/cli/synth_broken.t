@@ -2,7 +2,7 @@
 """synth run where the device fails under a worker: the candidate is looked at once more in a fresh one, and rejected
 only if that fails too; no other candidate is rejected for it.
 
-budget: 25 CPU-seconds"""
+budget: 15 CPU-seconds"""
 import json
 import os
 import shutil
@@ -42,8 +42,8 @@ with open(os.path.join(top, "timings.jsonl"), "w") as f:
                 + "\n")
 
 
-def run(out, home):
-    p = subprocess.run([WW, "synth", "run", recipe, "--target", "cpu", "--threads", "1", "-n", "100", "-j", "2",
+def run(out, home, jobs):
+    p = subprocess.run([WW, "synth", "run", recipe, "--target", "cpu", "--threads", "1", "-n", "100", "-j", jobs,
                         "--seed", "3", "--max-tried", str(N), "--timings", os.path.join(top, "timings.jsonl"), "-o",
                         os.path.join(top, out)], capture_output=True, text=True, timeout=170, check=False,
                        env={**os.environ, "WARPWRIGHT_HOME": home, "WW_PYTHON": python})
@@ -52,14 +52,14 @@ def run(out, home):
     return {r["i"]: r for r in rows if "i" in r}, p.stdout + p.stderr
 
 
-plain, said = run("plain", ROOT)
+plain, said = run("plain", ROOT, "1")
 passed = [i for i, r in plain.items() if "reason" not in r]
 ok(len(plain) >= N and len(passed) > 2, "some candidates pass", said)
 
 culprit = sorted(passed)[1]
 fails = FAILS.replace("CULPRIT", f"hashlib.sha256({plain[culprit]['code']!r}.encode()).hexdigest()")
 home = patched_home(top, lambda text: text.replace("import torch\n", "import hashlib\n\nimport torch\n", 1) + fails)
-found, said = run("broken", home)
+found, said = run("broken", home, "2")
 wrong = {i: [found[i].get("reason"), found[i].get("detail")] for i in found
          if i != culprit and i in plain and found[i].get("reason") != plain[i].get("reason")}
 ok(len(found) >= N and not wrong, "no other candidate is rejected for it", [wrong, said])
