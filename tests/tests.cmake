@@ -173,6 +173,9 @@ if(CUDA_HEADERS AND NVCC AND NOT unusable)
 	add_custom_target(bench-conv-parts DEPENDS ${CMAKE_BINARY_DIR}/tests/bench-conv-parts)
 endif()
 
+# A version manager's `python3` is a script that looks for the interpreter each time: scripts are run by that one.
+execute_process(COMMAND python3 -c "import sys; print(sys.executable)" OUTPUT_VARIABLE script_python
+	OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 # Scripts print TAP; `prove` fails on a wrong plan, a failed line or a bad exit code.  "# label: gpu" in the head of a
 # script adds a label, "# timeout: 900" gives it more than 300 seconds, "# processors: 2" says that it keeps two busy.
 # "# all: what" says that the script does more when it is called with "all", which is another test, label slow.
@@ -192,12 +195,17 @@ foreach(script ${cli_tests})
 	if(NOT busy)
 		set(busy 1)
 	endif()
-	ww_test(cli/${name} ${script} prove -v --exec env ${script})
+	file(STRINGS ${script} first LIMIT_COUNT 1)
+	set(by env)
+	if(first STREQUAL "#!/usr/bin/env python3" AND EXISTS "${script_python}")
+		set(by ${script_python})
+	endif()
+	ww_test(cli/${name} ${script} prove -v --exec ${by} ${script})
 	set_tests_properties(cli/${name} PROPERTIES LABELS "cli;${labels}" TIMEOUT ${limit} PROCESSORS ${busy}
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 	file(STRINGS ${script} all REGEX "^# all: " LIMIT_COUNT 1)
 	if(all)
-		ww_test(cli/${name}_all ${script} prove -v --exec env ${script} :: all)
+		ww_test(cli/${name}_all ${script} prove -v --exec ${by} ${script} :: all)
 		set_tests_properties(cli/${name}_all PROPERTIES LABELS "cli;slow" TIMEOUT 1800
 			WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 	endif()
