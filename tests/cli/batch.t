@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 12 CPU-seconds
+# budget: 10 CPU-seconds
 # timeout: 600
 """`warpwright judge --batch`: jobs in every form, bad lines, the results file after kill -9 and after Ctrl-C, no
 orphans.
@@ -105,7 +105,7 @@ def busy_runner(p):
                 continue
             if "__runner" in args and ticks > 30:
                 return True
-        time.sleep(0.2)
+        time.sleep(0.1)
     return False
 
 
@@ -151,12 +151,12 @@ ok(first["b2"].get("same_as") == "b1" and first["b2"]["verdict"] == first["b1"][
 ok(first["dir"]["verdict"]["correct"] and not first[4]["verdict"]["correct"],
    "what was only compiled is not called correct", first)
 ok(sum(r["opened_s"] > 0 for r in first.values()) == 2, "with room for one task, each of two is opened once", first)
-feed(p, endless)
-running = busy_runner(p)
 second = subprocess.run([BINARY, "judge", "--batch", "-", "-o", results], env=h.env, input="", capture_output=True,
                         text=True)
 ok(second.returncode == 2 and "another batch" in second.stderr, "a second batch may not write to the same file",
    second.stderr)
+feed(p, endless)
+running = busy_runner(p)
 seen = descendants(p.pid)
 p.send_signal(signal.SIGKILL)
 p.wait()
