@@ -182,10 +182,10 @@ for check, what in CHECKS if not named else ():
         exe = os.path.join(folder, check)
         level = "-Og" if check in ("attention", "conv") else "-O0"
         argv = ["c++", *FLAGS, level, os.path.join(HERE, f"{check}_check.cc")]
-        compiled(exe, argv, lambda: argv)
+        compiled(exe, argv, argv[-1:], lambda: argv)
         why = ""
         try:
-            says(exe, argv, "0\n", again=every)
+            says(exe, argv, argv[-1:], "0\n", again=every)
         except Wrong as e:
             why = str(e) or "it says nothing"
     ok(not why, what, why)

@@ -13,6 +13,7 @@ import glob
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +24,7 @@ HERE = os.path.join(ROOT, "tests/emulate")
 INCLUDES = ["-I", HERE, "-I", os.path.join(ROOT, "skills/cuda/include"), "-I", os.path.join(ROOT, "include")]
 # No thread_local is initialised by code: extern ones are accessed as such.
 FLAGS = ["-std=c++20", "-w", "-mf16c", "-ffp-contract=off", "-fno-extern-tls-init", *INCLUDES]
+INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.M)
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
          "uint8": 1, "bool": 1}
 DEVICE = {"cc": 90, "sm_count": 132, "shared_per_block_bytes": 232448}
@@ -53,24 +55,47 @@ def span(sizes, strides, itemsize):
 
 
 @functools.lru_cache
-def given():
-    """The compilers and all that they may read besides a solution, as one hash."""
-    h = hashlib.sha256((run(["c++", "--version"]) + run(["cc", "--version"])).encode())
-    files = [f for top in INCLUDES[1::2] for f in glob.glob(top + "/**", recursive=True)]
-    for path in sorted(filter(os.path.isfile, files)):
-        with open(path, "rb") as f:
-            h.update(f.read() + b"\0")
-    return h.hexdigest()
+def compilers():
+    return run(["c++", "--version"]) + run(["cc", "--version"])
+
+
+def included(text, folder):
+    """Those files of ours that the text of a file in this folder includes by name."""
+    found = (os.path.join(top, name) for quote, name in INCLUDED.findall(text)
+             for top in [folder] * (quote == '"') + INCLUDES[1::2])
+    return [os.path.realpath(path) for path in found if os.path.isfile(path)]
+
+
+@functools.lru_cache(maxsize=None)
+def header(path):
+    """(its hash, what it includes)"""
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    return hashlib.sha256(text.encode()).hexdigest(), included(text, os.path.dirname(path))
+
+
+def given(*sources):
+    """The compilers, and all that a compiler may read of ours besides these texts and files: what they include, taken
+    or not, and what that includes.  Others' headers are the compilers'."""
+    found, todo = {}, []
+    for source in sources:
+        todo += included(source, HERE) if "\n" in source else [source]
+    while todo:
+        path = todo.pop()
+        if path not in found:
+            found[path], more = header(path)
+            todo += more
+    return " ".join([compilers(), *(found[path] for path in sorted(found))])
 
 
 KEPT = 400  # the newest programs and answers
 
 
-def kept(near, key, make):
-    """What make(path) has written for what `key` holds, now or in an earlier run: a file of the tests' store, or beside
-    the file `near` where there is none."""
+def kept(near, key, sources, make):
+    """What make(path) has written for what `key` and `sources` (given()) hold, now or in an earlier run: a file of the
+    tests' store, or beside the file `near` where there is none."""
     folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.dirname(near), "emulated")
-    made = os.path.join(folder, hashlib.sha256("\0".join([given(), *key]).encode()).hexdigest())
+    made = os.path.join(folder, hashlib.sha256("\0".join([given(*sources), *key]).encode()).hexdigest())
     if os.path.exists(made):
         os.utime(made)
     else:
@@ -84,9 +109,9 @@ def kept(near, key, make):
     return made
 
 
-def compiled(out, key, command):
-    """The program that command() makes of what `key` holds."""
-    shutil.copy(kept(out, key, lambda made: run([*command(), "-o", made])), out)
+def compiled(out, key, sources, command):
+    """The program that command() makes of what `key` and `sources` hold."""
+    shutil.copy(kept(out, key, sources, lambda made: run([*command(), "-o", made])), out)
 
 
 @functools.lru_cache
@@ -97,9 +122,9 @@ def machine():
     return "".join([*about, *platform.libc_ver()])
 
 
-def says(exe, key, want, again=False):
-    """The program that compiled() has made of `key` says this, else Wrong.  It reads nothing, so that it does is kept,
-    too; again: it is asked all the same."""
+def says(exe, key, sources, want, again=False):
+    """The program that compiled() has made of `key` and `sources` says this, else Wrong.  It reads nothing, so that it
+    does is kept, too; again: it is asked all the same."""
     def ask(made):
         said = run([exe])
         if said != want:
@@ -110,7 +135,7 @@ def says(exe, key, want, again=False):
     if again:
         ask(os.devnull)
     else:
-        kept(exe, ["says", want, machine(), *key], ask)
+        kept(exe, ["says", want, machine(), *key], sources, ask)
 
 
 @functools.lru_cache
@@ -119,7 +144,7 @@ def tool(source, compiler):
     folder = tempfile.TemporaryDirectory()
     out = os.path.join(folder.name, source + ".o")
     argv = [compiler, *(FLAGS if compiler == "c++" else ["-w", *INCLUDES]), "-O2", "-c", os.path.join(HERE, source)]
-    compiled(out, argv, lambda: argv)
+    compiled(out, argv, argv[-1:], lambda: argv)
     return out, folder
 
 
@@ -128,7 +153,8 @@ def nodes(folder, graph, plan):
     with open(os.path.join(folder, "plan.c"), "w", encoding="utf-8") as f:
         f.write(plan)
     exe = os.path.join(folder, "plan")
-    compiled(exe, ["plan", plan], lambda: ["cc", "-O0", "-w", *INCLUDES, tool("plan_host.c", "cc")[0], f.name])
+    compiled(exe, ["plan", plan], [plan, os.path.join(HERE, "plan_host.c")],
+             lambda: ["cc", "-O0", "-w", *INCLUDES, tool("plan_host.c", "cc")[0], f.name])
     task = "".join(f"{kind} {name} {dtype} {len(sizes)} {' '.join(map(str, [*sizes, *reversed(strides)]))}\n"
                    for kind, name, dtype, sizes, strides in tensors(graph))
     return [(line.split(maxsplit=1) + [""])[:2] for line in run([exe], task).splitlines()]
@@ -240,6 +266,7 @@ class Solution:
         defines = [f"-D{a.split()[0]}={a.split()[1]}" for word, a in self.lines if word == "define"]
         self.exe = os.path.join(folder, "main")
         compiled(self.exe, [*FLAGS, optimise, *defines, kernels, main],
+                 [kernels, main, os.path.join(HERE, "library.cc")],
                  lambda: ["c++", *FLAGS, optimise, "-I", folder, *defines, f.name, tool("library.cc", "c++")[0]])
 
     def words(self):
