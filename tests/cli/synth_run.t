@@ -4,7 +4,7 @@
 ends in the same bytes, hostile modules cost only their own worker, and a second program accepts the result
 (tests/synth/independent.py).  With workers that run modules it is killed in synth_kill.t.
 
-budget: 10 CPU-seconds, all 40"""
+budget: 10 CPU-seconds, all 50"""
 import json
 import os
 import random

@@ -4,7 +4,7 @@ numbers of indices; the renumbered solution is correct; rows that are no task, h
 any number of jobs writes the same bytes.  Several solutions of a task differ; what verify says in a conversation is
 what the tool says.
 
-budget: 10 CPU-seconds, all 60
+budget: 10 CPU-seconds, all 80
 # all: what eval records and export writes, a judgement of the solution, conversations said again in the loop, the
 facts that inspect gives, and a held-out row that records no signature"""
 import atexit
