@@ -29,7 +29,7 @@ import sys
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from wwbridge import NoCollection, Refuse, collect, lean  # noqa: E402
+from wwbridge import NoCollection, Refuse, collect, device_failed, lean, out_of_memory  # noqa: E402
 from wwbridge.channel import Channel, failure  # noqa: E402
 from wwbridge.warm import import_all  # noqa: E402
 
@@ -308,7 +308,7 @@ def answer(worker, q, fds):
         return failure(kind_of(worker, "internal"), f"{name}: {type(e).__name__}: {e}"), []
     except BaseException as e:  # a task may raise anything, SystemExit too
         traceback.print_exc()
-        kind = "memory" if "out of memory" in str(e) else "device" if "CUDA error" in str(e) else "internal"
+        kind = "memory" if out_of_memory(e) else "device" if device_failed(e) else "internal"
         return failure(kind_of(worker, kind), f"{name}: {type(e).__name__}: {e}"), []
 
 

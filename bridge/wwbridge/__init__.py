@@ -4,6 +4,7 @@ shared memory, baseline.py the clocks, tensors.py their helpers for tensors, fac
 is imported."""
 
 import gc
+import math
 import sys
 
 
@@ -43,6 +44,22 @@ class Refuse(Exception):
     def __init__(self, kind, text):
         super().__init__(one_line(text))
         self.kind = kind
+
+
+def out_of_memory(e):
+    text = str(e)  # that of torch.OutOfMemoryError, too, says it
+    return (isinstance(e, MemoryError) or "can't allocate memory" in text or "out of memory" in text
+            or "CUBLAS_STATUS_ALLOC_FAILED" in text)
+
+
+def device_failed(e):
+    """Has the driver reported an error?  No more can be computed in this process then."""
+    return "CUDA error" in str(e)
+
+
+def number(x):
+    """A number for JSON, which has neither NaN nor infinities."""
+    return x if math.isfinite(x) else "nan" if math.isnan(x) else "inf" if x > 0 else "-inf"
 
 
 def one_line(text, limit=600):

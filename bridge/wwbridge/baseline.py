@@ -16,10 +16,9 @@ import time
 
 import torch
 
-from . import NoCollection, Refuse, one_line
+from . import NoCollection, Refuse, device_failed, one_line, out_of_memory
 from .compiler import compiled
 from .device_time import Flush, captured, events, kernels_us, replay_us
-from .tensors import out_of_memory
 
 WHICH = ("eager", "compile", "autotune")
 
@@ -129,7 +128,7 @@ class Clock:
             except Exception as e:
                 if out_of_memory(e):  # the device is full now; the baseline may still work later
                     raise Refuse("memory", f"baseline {which} does not fit into the memory of this device: {e}")
-                if "CUDA error" in str(e):
+                if device_failed(e):
                     raise
                 self.task.target.sync()  # raises where a kernel has failed: that is no answer about the baseline
                 self.runners[which] = one_line(f"{type(e).__name__}: {e}", 240)

@@ -10,10 +10,9 @@ is None, and the graph is made again: a cached graph saves time and never decide
 Nothing in here may import torch.export or its dependencies.
 """
 
-import math
-
 import torch
 
+from . import number
 from .tensors import DTYPES
 
 BY_NAME = {name: dtype for dtype, name in DTYPES.items()}
@@ -78,6 +77,4 @@ def plain(x):
     """A constant's numbers in the form of graph.plain()."""
     if isinstance(x, list):
         return [plain(v) for v in x]
-    if isinstance(x, float) and not math.isfinite(x):
-        return "nan" if math.isnan(x) else "inf" if x > 0 else "-inf"
-    return x
+    return number(x) if isinstance(x, float) else x

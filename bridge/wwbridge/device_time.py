@@ -8,9 +8,8 @@ import functools
 
 import torch
 
-from . import one_line
+from . import one_line, out_of_memory
 from .streams import on_one_stream
-from .tensors import out_of_memory
 
 
 def captured(call, before, what):

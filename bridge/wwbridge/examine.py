@@ -16,20 +16,18 @@ The baseline compile is then prepared, so that the client can measure it (the re
 
 import torch
 
-from . import NoCollection, Refuse, one_line
+from . import NoCollection, Refuse, device_failed, one_line, out_of_memory
 from .baseline import Runner
 from .compiler import tune_briefly
-from .tensors import out_of_memory, span, sub_seed
+from .parts import finite
+from .promoted import floating
+from .tensors import span, sub_seed
 from .tokens import tokens
 
 SAME = 1e-2  # two results this near count as equal; the rule `paper` has atol = rtol = 1e-2
 COMPILED = {torch.float32: 2e-3, torch.float64: 2e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
 PIECE = 1 << 24
 HIDDEN, NO_EFFECT, DRAWS = 0.05, 1e-4, ((2.0**-6, 0.0), (2.0**6, 0.0), (1.0, 3.0))
-
-
-def floating(t):
-    return t.dtype.is_floating_point
 
 
 def pieces(*tensors):
@@ -83,12 +81,6 @@ def apart(a, b):
         return (a != b).float().mean().item() if a.numel() else 0.0
     found = [(norm(x.double() - y), norm(y)) for x, y in pieces(a, b)]
     return of_pieces([d for d, _ in found]) / max(of_pieces([n for _, n in found]), 1e-30)
-
-
-def finite(t):
-    """One pass: the largest and the smallest say it, and what is no number stays one."""
-    return not floating(t) or not t.numel() or bool(
-        torch.stack([torch.stack(torch.aminmax(x)) for (x,) in pieces(t)]).isfinite().all())
 
 
 def up_to_float(x):
@@ -290,7 +282,7 @@ class Examination:
                 out = self.results("compile", call)
                 self.first = self.results("eager", task.model)  # again: not held while this worker compiled
         except Exception as e:
-            if out_of_memory(e) or "CUDA error" in str(e):
+            if out_of_memory(e) or device_failed(e):
                 raise
             task.target.sync()  # raises where a kernel has failed
             return "does not compile", f"torch.compile: {type(e).__name__}: {one_line(e, 200)}"

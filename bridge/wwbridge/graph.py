@@ -13,14 +13,13 @@ that the counter knows: matrix products, convolutions, attentions.  totals.bytes
 can go below: what must be read of inputs and parameters (needed.py) plus outputs.
 """
 
-import math
 import operator
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
-from . import Refuse, one_line, recurrent
+from . import Refuse, number, one_line, recurrent
 from .needed import Needed, distinct_bytes, op_name
 from .tensors import DTYPES, span_bytes
 
@@ -312,7 +311,7 @@ def plain(x):
     if isinstance(x, (int, torch.SymInt)):
         return int(x)
     if isinstance(x, float):
-        return x if math.isfinite(x) else "nan" if math.isnan(x) else "inf" if x > 0 else "-inf"
+        return number(x)
     if isinstance(x, complex):
         return {"complex": [plain(x.real), plain(x.imag)]}
     if isinstance(x, torch.dtype):

@@ -36,6 +36,13 @@ def step_of(t):
     return CHUNK if t.is_cuda else HOST_CHUNK
 
 
+def finite(t):
+    """Is nothing in t infinite or NaN?  One pass without a copy: the largest and the smallest say it, and NaN is
+    either."""
+    return not t.dtype.is_floating_point or not t.numel() or bool(
+        torch.stack([x for piece in t.reshape(-1).split(step_of(t)) for x in torch.aminmax(piece)]).isfinite().all())
+
+
 def evenly(n, most):
     """Ranges of at most `most` that cover n, of about equal length: no short rest."""
     each = -(-n // max(1, -(-n // most)))

@@ -18,7 +18,8 @@ import collections
 
 import torch
 
-from .tensors import copies, out_of_memory
+from . import out_of_memory
+from .tensors import copies
 
 DRAWS, RESERVED = 14, 1 << 29  # draws of a judgement; bytes, less than Task.trim() gives back
 

@@ -44,10 +44,10 @@ import time
 
 import torch
 
-from . import Refuse, fused, kinks, ties
-from .parts import BACKWARD, FEWER, ONE, SOON, Limits, layout, step_of, tail
+from . import Refuse, device_failed, fused, kinks, number, out_of_memory, ties
+from .parts import BACKWARD, FEWER, ONE, SOON, Limits, finite, layout, step_of, tail
 from .promoted import addresses, default_run, floating, nearer_to_zero, promoted_run
-from .tensors import out_of_memory, span, sub_seed
+from .tensors import span, sub_seed
 
 # Smallest tolerated relative error: 1e-5, or half a unit in the last place of the output's type.
 FLOOR = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-9}
@@ -133,7 +133,7 @@ class References:
     def _failed(self, e):
         if isinstance(e, Refuse):
             return e
-        kind = "device" if "CUDA error" in str(e) else "task"
+        kind = "device" if device_failed(e) else "task"
         return Refuse(kind, f"{self.task.name}: the fp64 reference failed: {type(e).__name__}: {e}")
 
     def keep(self, rule):
@@ -374,7 +374,7 @@ class References:
         try:
             return run()
         except Exception as e:
-            if "CUDA error" in str(e) or out_of_memory(e) and any(t.numel() < FEW for t in self.exact):
+            if device_failed(e) or out_of_memory(e) and any(t.numel() < FEW for t in self.exact):
                 raise self._failed(e)
             return None
 
@@ -418,7 +418,7 @@ class Neighbour:
 def errors(own, default, exact, here, unit):
     """(relative error, absolute error, floor) of a neighbour, scaled to the size of the draw itself; None if unknown.
     unit: None if only roundings differ."""
-    if not floating(default) or not (all_finite(default) and all_finite(exact) and all_finite(here)):
+    if not floating(default) or not (finite(default) and finite(exact) and finite(here)):
         return None
     at = Distance(default, exact).measure()
     size = max(at["rms"], own["rms"])
@@ -444,14 +444,6 @@ def wider(own, seen, n):
     return {**own, "err_rel": max(own["err_rel"], math.sqrt(usual2) * tail(n)),
             "err_abs": max(own["err_abs"], *(size for _, size, _ in seen)),
             "floor": max(own["floor"], *(floor for _, _, floor in seen))}
-
-
-def number(x):
-    return x if math.isfinite(x) else "nan" if math.isnan(x) else "inf" if x > 0 else "-inf"
-
-
-def all_finite(t):
-    return not t.dtype.is_floating_point or all(bool(c.isfinite().all()) for _, (c,) in chunks(t))
 
 
 def chunks(*tensors):
@@ -627,7 +619,7 @@ def measure(found, exact):
     own = Distance(found, exact).measure()
     if not exact.numel():
         return own, True, None, None
-    return own, all_finite(found) and all_finite(exact), squares(found, exact), squares(exact, None)
+    return own, finite(found) and finite(exact), squares(found, exact), squares(exact, None)
 
 
 def all_near(found, exact, rms, limit2):

@@ -28,7 +28,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from . import NoCollection, Refuse, fused, one_line, source
+from . import NoCollection, Refuse, device_failed, fused, one_line, out_of_memory, source
 from .baseline import Clock
 from .buffers import Shared, row, wanted
 from .cached_graph import table_of
@@ -39,7 +39,7 @@ from .redraw import CONTAINERS, State, tensors_of
 from .reference import References, degenerate
 from .returned import Returned
 from .share import Share
-from .tensors import DTYPES, apart, copy_all, out_of_memory, same_bits, span, sub_seed
+from .tensors import DTYPES, apart, copy_all, same_bits, span, sub_seed
 from .ties import Cost
 from .trace import Trace
 from .uneven import Uneven
@@ -155,7 +155,7 @@ class Task:
                     self._check()
             except Refuse:
                 raise
-            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as e:
+            except (MemoryError, RuntimeError) as e:
                 if out_of_memory(e):
                     raise no_room(name, e)
                 raise
@@ -196,7 +196,7 @@ class Task:
                 raise Refuse("task", f"{self.name}: {what} called sys.exit")
             if "does not require grad" in str(e):
                 raise Refuse("task", f"{self.name} needs autograd in forward(), which is not supported")
-            if "CUDA error" in str(e):
+            if device_failed(e):
                 raise Refuse("device", f"{self.name}: {what}: {e}")
             line, tb = None, e.__traceback__
             while tb:

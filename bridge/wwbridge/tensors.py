@@ -11,12 +11,6 @@ DTYPES = {
 }
 
 
-def out_of_memory(e):
-    text = str(e)
-    return (isinstance(e, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in text
-            or "out of memory" in text or "CUBLAS_STATUS_ALLOC_FAILED" in text)
-
-
 def span(t):
     """The storage that a tensor's strides reach, as a flat tensor: copies of spans work for every layout, also for
     strides of zero and gaps."""

@@ -31,10 +31,10 @@ import random
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import Refuse
+from . import Refuse, device_failed, out_of_memory
 from .promoted import default_run
 from .redraw import whole
-from .tensors import out_of_memory, span, sub_seed
+from .tensors import span, sub_seed
 
 LEAST, SPARSE, FEW = 1 << 12, 256, (1, 2, 4)
 MOST, LEVELS, MARGIN, SMALLER = 4096, (1024, 64, 8, 2), 4, 2.0**-6
@@ -123,7 +123,7 @@ class Uneven:
         try:
             return [~t.isfinite() for t in default_run(self.task)]
         except Exception as e:
-            if out_of_memory(e) or "CUDA error" in str(e) or isinstance(e, Refuse) and e.kind != "task":
+            if out_of_memory(e) or device_failed(e) or isinstance(e, Refuse) and e.kind != "task":
                 raise
             return None
 
