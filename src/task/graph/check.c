@@ -92,11 +92,19 @@ static const char *wrong_value(const json_t *places, const json_t *j, int depth)
 
 static int is_int(const json_t *j) { return json_is_integer(j) || json_is_boolean(j); }
 
-static int is_number(const json_t *j)
+static int is_real(const json_t *j)
 {
 	const char *s = json_string_value(j);
-	return json_is_number(j) || json_is_boolean(j) || json_object_get(j, "complex") ||
+	return json_is_number(j) || json_is_boolean(j) ||
 		(s && (!strcmp(s, "inf") || !strcmp(s, "-inf") || !strcmp(s, "nan")));
+}
+
+static int is_number(const json_t *j)
+{
+	const json_t *parts = json_object_get(j, "complex");
+	return is_real(j) ||
+		(json_object_size(j) == 1 && json_array_size(parts) == 2 && is_real(json_array_get(parts, 0)) &&
+			is_real(json_array_get(parts, 1)));
 }
 
 /* A reference to one tensor: an input, a parameter, or a node with one result. */
@@ -119,7 +127,7 @@ static int all_are(const struct call *c, const json_t *list, int (*is)(const jso
 static int has_kind(const struct call *c, const struct graph_arg *a)
 {
 	switch (a->kind) {
-	case 'T': return is_tensor(c, a->j) || (json_is_object(a->j) ? 0 : is_number(a->j));
+	case 'T': return is_tensor(c, a->j) || is_number(a->j);
 	case 'L': return all_are(c, a->j, NULL, 0);
 	case 'O': return all_are(c, a->j, NULL, 1);
 	case 'I': return is_int(a->j) || all_are(c, a->j, is_int, 0);

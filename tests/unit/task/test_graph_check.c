@@ -156,6 +156,26 @@ static void what_is_not_known_is_no_fault(void **state)
 	}
 }
 
+/* A complex number is its two parts and nothing else. */
+static void complex_numbers_are_numbers(void **state)
+{
+	static const struct {
+		const char *value, *why;
+	} numbers[] = { { "{\"complex\":[0,2]}", NULL }, { "{\"complex\":[\"-inf\",1.5]}", NULL },
+		{ "{\"complex\":[0]}", "other is of another kind" }, { "{\"complex\":[[],2]}", "other is of another kind" },
+		{ "{\"complex\":[0,2],\"slice\":[1]}", "other is of another kind" },
+		{ "{\"complex\":[0,2],\"ref\":\"nothing\"}", "not defined before it" } };
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(numbers); i++) {
+		struct ww_err err = WW_ERR_INIT;
+		json_auto_t *g = fixture("across.json");
+		set(g, "mul", "1", numbers[i].value);
+		enum ww_rc rc = ww_graph_check(g, &err);
+		if (numbers[i].why ? rc != WW_ERR_TASK || !strstr(err.msg, numbers[i].why) : rc != WW_OK)
+			fail_msg("%s: \"%s\"", numbers[i].value, err.msg);
+	}
+}
+
 static void a_graph_has_bounds(void **state)
 {
 	struct ww_err err = WW_ERR_INIT;
@@ -174,6 +194,7 @@ static void a_graph_has_bounds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(recorded_graphs_are_fine), cmocka_unit_test(others_are_named),
-		cmocka_unit_test(what_is_not_known_is_no_fault), cmocka_unit_test(a_graph_has_bounds) };
+		cmocka_unit_test(what_is_not_known_is_no_fault), cmocka_unit_test(complex_numbers_are_numbers),
+		cmocka_unit_test(a_graph_has_bounds) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
