@@ -367,7 +367,8 @@ static const char worker[] =
 	"read(); send(b'{\"ok\": true, \"device\": {\"name\": \"fake\"}, \"versions\": {\"torch\": \"0\"}}')\n"
 	"read()\n"
 	"p = subprocess.run(['%s', 'child', 'inside', '%s', '%s', '%s', '%s', os.getcwd()], capture_output=True, text=True)\n"
-	"send(json.dumps({'ok': True, 'text': '\\n' + p.stdout, 'more': str(p.returncode) + p.stderr}).encode())\n"
+	"graph = {name: [] for name in ('inputs', 'scalars', 'params', 'nodes', 'outputs')}\n"
+	"send(json.dumps({'ok': True, **graph, 'text': '\\n' + p.stdout, 'more': str(p.returncode) + p.stderr}).encode())\n"
 	"read()\n";
 
 static int run_reference(enum ww_sandbox_level level, int by_fork)
