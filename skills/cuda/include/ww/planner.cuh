@@ -349,31 +349,41 @@ template <int N> struct pl_turns {
 /* What a thread gathers of its elements x in one pass, so that a second reduction, about a centre that the first one
  * gives, needs none.  V: of a vector.
  *
- * pl_squares: sum of x, and of (x - m)^2 about any m.  What is summed are differences from the thread's first element,
- * so that no large mean cancels: the thread's squares about its own mean, and n times that mean's distance from m. */
+ * pl_squares: sum of x, and of (x - m)^2 about any m.  What is summed are differences from a centre, so that no large
+ * mean cancels: the thread's squares about its own mean, and n times that mean's distance from m.  After each vector
+ * the centre moves to the mean so far: about a first element that is much larger than the others all their squares
+ * would be as large, and cancel.  Squares are summed by vectors, in turns: behind one large number a sum rounds small
+ * ones away.  A move by any `step` is exact but for rounding, so the quotient may be a rough one. */
 struct pl_squares {
-	float first = 0, sum = 0, squares = 0, n = 0;
+	float centre = 0, sum = 0, n = 0; /* sum: of x - centre */
+	pl_turns<4> squares;
 
 	template <int V> PL_FN void add(const float (&x)[V])
 	{
-		first = n == 0 ? x[0] : first;
+		const float old = n == 0 ? x[0] : centre;
+		float of = 0;
+
 		n += V;
 #pragma unroll
 		for (int l = 0; l < V; l++) {
-			const float d = x[l] - first;
+			const float d = x[l] - old;
 
 			sum += d;
-			squares += d * d;
+			of += d * d;
 		}
+		centre = old + sum * ww::rcp_ftz_(n);
+		const float step = centre - old, left = sum - n * step;
+		squares.add(of - step * (sum + left));
+		sum = left;
 	}
 
-	PL_FN float result() const { return sum + n * first; }
+	PL_FN float result() const { return sum + n * centre; }
 
 	PL_FN float about(float m) const
 	{
-		const float mean = n > 0 ? sum / n : 0, d = mean + first - m;
+		const float mean = n > 0 ? sum / n : 0, d = mean + centre - m;
 
-		return pl_maxf(squares - mean * sum, 0.0f) + n * d * d;
+		return pl_maxf(squares.result() - mean * sum, 0.0f) + n * d * d;
 	}
 };
 

@@ -8,8 +8,9 @@
  *                            S + n (mean - m)^2
  *   sum of exp(x - m):       the thread's own maximum and its sum E about that: E exp(maximum - m)
  *
- * Neither takes a difference of large sums: a thread sums differences from its first element (ww/planner.cuh).
- * Rejected: Welford's recurrence, which divides for each element. */
+ * Neither takes a difference of large sums: a thread sums differences from the mean of what it has seen
+ * (ww/planner.cuh). Rejected: differences from its first element, about which squares cancel where that is far from the
+ * others; Welford's recurrence, which has a quotient for each element in place of each vector. */
 #include "policy/planner/schedule/schedule.h"
 
 /* The operands of v at idx where it is operation `op` of computed floats, behind views and casts; else 0. */
