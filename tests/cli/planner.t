@@ -110,6 +110,7 @@ torch.cat([x @ self.w, y, F.softmax(x @ y.t(), 1), x.cumsum(1)], 1)
 torch.cat([F.conv2d(image, self.w[:6, :6, None, None]), image, F.conv2d(image, self.w[:5, :6, None, None]).relu()], 1)
 torch.cat([at_least_second((x * 2).to(d), y.to(d)) for d in (torch.float16, torch.bfloat16)])
 F.softplus(x.double() + 22)
+torch.cat([x[:6].view(2, 3, 16).T, image[:, :, :3, :2].T.reshape(-1, 3, 2)])
 """.split("\n")[1:-1]
 TASK = """import torch
 import torch.nn as nn

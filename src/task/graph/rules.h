@@ -6,7 +6,7 @@
 /* NAME_rule() for each; rules_*.c */
 #define GRAPH_RULES(X) \
 	X(nothing) X(point) X(like_self) X(into_self) X(along) X(prelu) X(glu) X(reduce) X(reduce_some) X(number) X(loss) \
-	X(reshape) X(permute) X(transpose) X(turned) X(movedim) X(expand) X(expand_as) X(unsqueeze) X(squeeze) X(slice) \
+	X(reshape) X(permute) X(transpose) X(turned) X(reversed) X(movedim) X(expand) X(expand_as) X(unsqueeze) X(squeeze) X(slice) \
 	X(select) X(narrow) X(pieces) X(unbind) X(cat) X(stack) X(stack_as) X(block_diag) X(pad) X(pad_by) X(repeat) \
 	X(repeat_each) X(roll) X(flip) X(rot90) X(diag) X(diag_embed) X(diagonal) X(matrices) X(meshgrid) X(diff) \
 	X(broadcast_all) X(embedding) X(index_select) X(gather) X(one_hot) X(take) X(take_along) X(index) X(index_put) \

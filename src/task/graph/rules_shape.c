@@ -300,6 +300,17 @@ int turned_rule(struct call *c)
 	return s.rank < 2 ? gives(c, 0, &s) : swapped(c, &s, s.rank - 2, s.rank - 1);
 }
 
+int reversed_rule(struct call *c)
+{
+	struct shape s, want;
+	if (!self(c, &s))
+		return 0;
+	want = s;
+	for (int d = 0; d < s.rank; d++)
+		want.size[d] = s.size[s.rank - 1 - d];
+	return gives(c, 0, &want);
+}
+
 int movedim_rule(struct call *c)
 {
 	struct shape s, want;

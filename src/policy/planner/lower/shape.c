@@ -114,6 +114,16 @@ static void t_(struct pl *pl, struct gnode *n)
 	done(n, a->rank < 2 ? a : pl_transposed(pl, a));
 }
 
+static void reversed(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int perm[PL_MAX_RANK];
+
+	for (int i = 0; i < a->rank; i++)
+		perm[i] = a->rank - 1 - i;
+	done(n, pl_permute(pl, a, perm));
+}
+
 static void movedim(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
@@ -851,7 +861,7 @@ const struct pl_lower_row pl_lower_shape[] = { { "clone", identity },
 	{ "reshape", reshape, 0, PL_VIEW | PL_MAY_COPY }, { "flatten", reshape, 0, PL_VIEW | PL_MAY_COPY },
 	V("unflatten", reshape, NULL), V("view_as", reshape, NULL), { "reshape_as", reshape }, { "ravel", reshape },
 	V("permute", permute, NULL), V("transpose", transpose, pl_write_transpose), V("swapaxes", transpose, NULL),
-	{ "swapdims", transpose }, V("t", t_, NULL), V("mT", t_, NULL), { "numpy_T", t_ }, { "matrix_H", t_ },
+	{ "swapdims", transpose }, V("t", t_, NULL), V("mT", t_, NULL), { "numpy_T", reversed }, { "matrix_H", t_ },
 	{ "adjoint", t_ }, V("movedim", movedim, NULL), { "moveaxis", movedim }, V("expand", expand, NULL),
 	{ "broadcast_to", expand }, V("expand_as", expand_as, NULL), V("unsqueeze", unsqueeze, pl_write_reshape),
 	V("squeeze", squeeze, pl_write_reshape), V("slice", slice, pl_write_slice),
