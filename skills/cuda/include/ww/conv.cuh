@@ -83,7 +83,7 @@ template <int OPERANDS> __global__ void __launch_bounds__(256)
 {
 	wait_for_last();
 	__shared__ float box[64][65];
-	int n = from_end_z(), c0 = from_end_y() * 64, p0 = from_end_x() * 64; /* as split.cuh has it */
+	int n = blockIdx.z, c0 = blockIdx.y * 64, p0 = blockIdx.x * 64;
 	const float *src = x + (long long)n * c * hw;
 	const int pitch = cb * conv_block(OPERANDS);
 	float scale = scale_of(amax[n]) * (OPERANDS == CONV_HALVES ? 1.f / (1 << CONV_LOWER_X) : 1.f);

@@ -8,10 +8,6 @@
  * hi, then 64 bytes of lo; elements beyond K are zero.  So 32 of K fill the 128 bytes that one row of a swizzled TMA
  * box holds, and one copy brings both halves.  `amax` holds the bits of each group's largest magnitude; the user of the
  * product computes the scale from it and divides by it (unscale()).
- *
- * What writes an operand goes from the end of the matrix to its beginning: what it reads was mostly written just
- * before, and the product begins with the beginning, so a matrix larger than the second level of cache is in part in it
- * both times.
  */
 #ifndef WW_SPLIT_CUH
 #define WW_SPLIT_CUH
@@ -66,8 +62,8 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256) pad_rows(const 
 	long long si, int inner, long long sr, int rows, int k, int runs, unsigned short *out)
 {
 	wait_for_last();
-	const int z = from_end_y(), i = from_end_x() * 256 + threadIdx.x, r = i / runs, c = i % runs * 8;
-	const unsigned short *src = x + z / inner * sb + z % inner * si + r * sr + c;
+	const int i = blockIdx.x * 256 + threadIdx.x, r = i / runs, c = i % runs * 8;
+	const unsigned short *src = x + (int)blockIdx.y / inner * sb + (int)blockIdx.y % inner * si + r * sr + c;
 	unsigned v[8];
 
 	if (r >= rows)
@@ -75,7 +71,7 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256) pad_rows(const 
 #pragma unroll
 	for (int j = 0; j < 8; j++)
 		v[j] = c + j < k ? src[j] : 0;
-	((uint4 *)out)[(long long)z * rows * runs + i] = { v[0] | v[1] << 16, v[2] | v[3] << 16, v[4] | v[5] << 16,
+	((uint4 *)out)[(long long)blockIdx.y * rows * runs + i] = { v[0] | v[1] << 16, v[2] | v[3] << 16, v[4] | v[5] << 16,
 		v[6] | v[7] << 16 };
 }
 
@@ -91,10 +87,10 @@ template <int V> __global__ void __launch_bounds__(256) turn_rows(const unsigned
 		unsigned short e[V];
 	};
 	__shared__ unsigned short tile[side * row];
-	const int r0 = from_end_x() * side, k0 = from_end_y() * side, z = from_end_z();
+	const int r0 = blockIdx.x * side, k0 = blockIdx.y * side;
 	vector v[side * side / (256 * V)];
 
-	x += z / inner * sb + z % inner * si + (long long)k0 * sk + r0;
+	x += (int)blockIdx.z / inner * sb + (int)blockIdx.z % inner * si + (long long)k0 * sk + r0;
 #pragma unroll
 	for (int j = 0; j < side * side / (256 * V); j++) {
 		const int at = j * 256 + threadIdx.x, i = at / (side / V), r = at % (side / V) * V;
@@ -123,9 +119,10 @@ template <int V> __global__ void __launch_bounds__(256) turn_rows(const unsigned
 		const unsigned short *from = tile + c * 8 * row + r;
 
 		if (r0 + r < rows && k0 / 8 + c < runs)
-			((uint4 *)out)[((long long)z * rows + r0 + r) * runs + k0 / 8 + c] = { from[0] | (unsigned)from[row] << 16,
-				from[2 * row] | (unsigned)from[3 * row] << 16, from[4 * row] | (unsigned)from[5 * row] << 16,
-				from[6 * row] | (unsigned)from[7 * row] << 16 };
+			((uint4 *)out)[((long long)blockIdx.z * rows + r0 + r) * runs + k0 / 8 + c] = {
+				from[0] | (unsigned)from[row] << 16, from[2 * row] | (unsigned)from[3 * row] << 16,
+				from[4 * row] | (unsigned)from[5 * row] << 16, from[6 * row] | (unsigned)from[7 * row] << 16
+			};
 	}
 }
 
@@ -138,7 +135,7 @@ template <int H> __global__ void __launch_bounds__(256)
 	wait_for_last();
 	__shared__ unsigned box[8];
 	const int held = H ? H : 8, step = (H ? 32 : 256) * 4, at = (H ? threadIdx.x & 31 : threadIdx.x) * 4;
-	int z = from_end_y(), r = H ? from_end_x() * 8 + threadIdx.x / 32 : from_end_x();
+	int z = blockIdx.y, r = H ? blockIdx.x * 8 + threadIdx.x / 32 : blockIdx.x;
 	if (H && r >= rows)
 		return;
 	long long to = (long long)z * rows + r;
@@ -202,7 +199,7 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256) split_given(
 	const float *x, long long sb, long long sh, int H, long long sr, int rows, int k, __half *out, const unsigned *amax)
 {
 	wait_for_last();
-	int z = from_end_y(), n = rows * (k / 4), stride = gridDim.x * 256;
+	int z = blockIdx.y, n = rows * (k / 4), stride = gridDim.x * 256;
 	const float *src = x + z / H * sb + z % H * sh;
 	__half *dst = out + (long long)z * rows * k * 2;
 	float scale = scale_of(amax[z]);
@@ -284,7 +281,7 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256) split_cols(cons
 {
 	wait_for_last();
 	__shared__ float box[32][65];
-	int z = from_end_z(), n0 = from_end_x() * 64, k0 = from_end_y() * 32;
+	int z = blockIdx.z, n0 = blockIdx.x * 64, k0 = blockIdx.y * 32;
 	const float *src = x + z / H * sb + z % H * sh;
 
 #pragma unroll
