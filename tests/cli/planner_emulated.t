@@ -169,6 +169,7 @@ CHECKS = (("split", "short rows are split by a warp each as by a block each, and
           ("attention", "attention_mma and attention16 of all types, orders, masks and shared heads, uneven sizes"),
           ("gemm", "gemm_mma of all types, tiles and orders of its operands, and the ends of gemm3 and gemm16"),
           ("conv", "conv_tc with results stored from registers and staged in shared memory, each element once"),
+          ("few", "conv_few of up to 16 channels, odd sizes, strides and dilations, to 2e-6 of a sum's magnitudes"),
           ("halves", "exp, expm1, log1p, sigmoid and gelu of every half and bfloat16, to 1e-5"),
           ("near", "expm1 and log1p without branches: to 1e-6, infinities and zeros as in C"),
           ("sort", "sorted rows of all types and lengths, whole and in part"),
@@ -181,7 +182,7 @@ CHECKS = (("split", "short rows are split by a warp each as by a block each, and
 for check, what in CHECKS if not named else ():
     with tempfile.TemporaryDirectory() as folder:
         exe = os.path.join(folder, check)
-        level = "-Og" if check in ("attention", "conv") else "-O0"
+        level = "-Og" if check in ("attention", "conv", "few") else "-O0"
         argv = ["c++", *FLAGS, level, os.path.join(HERE, f"{check}_check.cc")]
         compiled(exe, argv, argv[-1:], lambda: argv)
         why = ""

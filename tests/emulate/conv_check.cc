@@ -3,15 +3,10 @@
 #include "device.h"
 #include <ww/conv.cuh>
 
+#include "conv_ends.h"
+
 #include <cstdio>
 #include <vector>
-
-static unsigned seed = 1;
-static float draw()
-{
-	seed = seed * 1664525u + 1013904223u;
-	return (float)(seed >> 8) / (1 << 23) - 1.f;
-}
 
 /* R x R elements, the image padded to keep its size; tiles of TW x TH pixels of as many images as fill BN. */
 template <int N, int C, int K, int H, int W, int R, int STRIDE, int BN, int TW, int TH, int STAGED, int PAIRS = 1,
@@ -55,38 +50,6 @@ struct shape {
 		kt = 1,
 		pt = 1
 	};
-};
-
-/* Adds a bias, and counts how often each element is stored. */
-struct out {
-	float *y;
-	const float *bias;
-	unsigned char *stored;
-	int k, pixels;
-	template <int N> void store(int n, int c, int pix, const float (&v)[N]) const
-	{
-		const long long at = ((long long)n * k + c) * pixels + pix;
-		if (pixels % N || pix % N)
-			host::fail("a vector of pixels is not aligned");
-		for (int i = 0; i < N; i++) {
-			y[at + i] = v[i] + bias[c];
-			stored[at + i]++;
-		}
-	}
-};
-/* The same in two steps, as what reads another tensor. */
-struct out_ahead : out {
-	template <int N> struct ahead {
-		float bias[1];
-	};
-	template <int N> void fetch(int, int c, int, ahead<N> &given) const { given.bias[0] = bias[c]; }
-	template <int N> void store(int n, int c, int pix, const float (&v)[N], ahead<N> &given) const
-	{
-		const float zero = given.bias[0] - bias[c];
-		out::store<N>(n, c, pix, v);
-		if (zero != 0)
-			host::fail("what was fetched is of another channel");
-	}
 };
 
 static float rounded(float v, unsigned top)

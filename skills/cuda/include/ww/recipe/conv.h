@@ -4,6 +4,7 @@
 
 #include <ww/plan.h>
 #include <ww/recipe/common.h>
+#include <ww/recipe/conv_few_tile.h>
 #include <ww/recipe/conv_tile.h>
 #include <ww/recipe/gemm.h>
 #include <ww/recipe/library.h>
@@ -114,13 +115,30 @@ struct ww_conv_packed {
 	int x, w, x_scales, w_scales;
 };
 
+static const int ww_conv_channels[] = { 64, 32, 8 }, ww_conv_halves[] = { 64, 64, 8 }; /* of a block */
+
+/* Packs the filters of c to two buffers. */
+static void ww_conv_pack_filters(struct ww_plan *p, const struct ww_conv *c, int operands, int w, int w_scales)
+{
+	const long long taps = ww_conv_elements(c->kernel, c->nd);
+
+	ww_launch(p, ww_fmt(p, "ww::conv_pack_w<%d>", operands), c->k, 1, 1, 256, 1, 1);
+	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
+	ww_arg_i64(p, c->transposed ? taps : c->c * taps);
+	ww_arg_i64(p, c->transposed ? c->k * taps : taps);
+	ww_arg_i32(p, (int)c->c);
+	ww_arg_i32(p, (int)taps);
+	ww_arg_i32(p, (int)ww_cdiv(c->c, ww_conv_channels[operands]));
+	ww_arg_buf(p, w, 0);
+	ww_arg_buf(p, w_scales, 0);
+}
+
 /* Packs the operands of c, fp32 in PyTorch's order and one group, for what enum conv_operands of conv.cuh says. */
 static struct ww_conv_packed ww_conv_pack(struct ww_plan *p, const struct ww_conv *c, int operands)
 {
-	static const int channels[] = { 64, 32, 8 }, halves[] = { 64, 64, 8 }; /* of a block */
 	const long long pixels = ww_conv_elements(c->in, c->nd), taps = ww_conv_elements(c->kernel, c->nd);
 	const long long all = c->c * pixels, rows = all > 0x7fffffff ? c->c : 1;
-	const long long blocks = ww_cdiv(c->c, channels[operands]), pitch = blocks * halves[operands];
+	const long long blocks = ww_cdiv(c->c, ww_conv_channels[operands]), pitch = blocks * ww_conv_halves[operands];
 	struct ww_conv_packed to;
 
 	to.x = ww_scratch(p, 2 * c->n * pixels * pitch);
@@ -144,15 +162,7 @@ static struct ww_conv_packed ww_conv_pack(struct ww_plan *p, const struct ww_con
 	ww_arg_i32(p, (int)blocks);
 	ww_arg_buf(p, to.x, 0);
 	ww_arg_buf(p, to.x_scales, 0);
-	ww_launch(p, ww_fmt(p, "ww::conv_pack_w<%d>", operands), c->k, 1, 1, 256, 1, 1);
-	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
-	ww_arg_i64(p, c->transposed ? taps : c->c * taps);
-	ww_arg_i64(p, c->transposed ? c->k * taps : taps);
-	ww_arg_i32(p, (int)c->c);
-	ww_arg_i32(p, (int)taps);
-	ww_arg_i32(p, (int)blocks);
-	ww_arg_buf(p, to.w, 0);
-	ww_arg_buf(p, to.w_scales, 0);
+	ww_conv_pack_filters(p, c, operands, to.w, to.w_scales);
 	return to;
 }
 
@@ -215,6 +225,41 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 			.fill = WW_FILL_ZERO });
 	ww_arg_buf(p, packed.w_scales, 0);
 	ww_arg_buf(p, packed.x_scales, 0);
+}
+
+/* Leading arguments: const float *x, const __half *w, const unsigned *sw. */
+static void ww_recipe_conv_few(struct ww_plan *p, const struct ww_conv2d *c)
+{
+	const struct ww_conv g = ww_conv_geometry(c);
+	const struct ww_conv_few few = { g.n, g.c, g.k, g.out[1], g.out[2], g.kernel[1], g.kernel[2],
+		{ g.stride[1], g.stride[2] }, { g.dilation[1], g.dilation[2] } };
+	const long long taps = g.kernel[1] * g.kernel[2], sms = ww_device(p)->sm_count;
+	struct ww_conv_few_way way = { 0, 0, 0, 0, 0, 0, 0 };
+	long long columns, tiles, rounds;
+	int w, scales;
+
+	if (g.transposed || g.groups != 1 || g.in[0] > 1 || g.kernel[0] > 1 || g.c > WW_CONV_FEW_CHANNELS || g.out[1] < 1 ||
+		g.out[2] < 1 || g.out[1] * g.out[2] > 0x7fffffff || g.in[1] * g.in[2] > 0x7fffffff) {
+		ww_fail(p, "conv_few: needs up to 16 channels, groups 1, two dimensions");
+		return;
+	}
+	way = ww_conv_few_way(&few, (int)sms);
+	if (way.us == 0 || way.tiles > 0x7fffffff) {
+		ww_fail(p, "conv_few: no tile fits");
+		return;
+	}
+	w = ww_scratch(p, 2 * 64 * taps * g.k);
+	scales = ww_scratch(p, 4 * g.k);
+	ww_conv_pack_filters(p, &g, 1, w, scales);
+	ww_conv_define(p, c->kernel, &g, 0, way.tw, way.th, 1, 0, 0, 1, 0, 0, way.filters, 1, 1);
+	columns = ww_cdiv(g.k, way.filters);
+	tiles = way.tiles / columns;
+	rounds = ww_cdiv(tiles, ww_max(1, way.resident * sms / columns));
+	ww_launch(p, c->kernel, ww_cdiv(tiles, rounds), columns, 1, WW_CONV_FEW_THREADS, 1, 1);
+	ww_shared(p, way.shared + 64);
+	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
+	ww_arg_buf(p, w, 0);
+	ww_arg_buf(p, scales, 0);
 }
 
 /* A convolution c (fp32, NCHW, one group, not transposed; y_buf is not read) by the library, in halves and

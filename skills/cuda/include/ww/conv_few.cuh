@@ -1,0 +1,285 @@
+/* conv_few.cuh - fp32 convolutions of up to 16 input channels, which PyTorch computes without TF32, on tensor cores in
+ * one launch: pairs of fp16 as split.cuh has them, three products, 22 bits.
+ *
+ * A block reads the part of the image that its tile needs, channels of PyTorch's order, once: two channels of a pixel
+ * are eight bytes of shared memory, first as they are, then, scaled by the tile's largest magnitude, as two words of
+ * halves, high parts and low ones.  A term of the products is such a pair of channels at a tap, so that 16 of k are
+ * eight terms: a lane finds each in shared memory, at its pixel's place plus the term's, and nothing is copied per tap.
+ * Filters, packed by conv_pack_w<CONV_EXACT>, lie in shared memory in the order of fragments.
+ *
+ * After that warps go on alone, 32 pixels and all filters of the tile at a time: while one stores, others multiply. A
+ * tile of whole rows is one piece of each plane; its pixels are counted through, so that vectors and sectors are full
+ * whatever a row's length.  Neighbouring lanes exchange halves of what they have, and each stores four pixels.
+ *
+ * Sums of more than 16 steps are added up every 8, as pipeline.cuh says why. */
+#ifndef WW_CONV_FEW_CUH
+#define WW_CONV_FEW_CUH
+
+#include <ww/mma.cuh>
+#include <ww/split.cuh>
+
+namespace ww
+{
+
+template <class S> struct conv_few_shape {
+	enum : int { PAIRS = (S::c + 1) / 2, TAPS = S::r * S::s, TERMS = PAIRS * TAPS, STEPS = (TERMS + 7) / 8 };
+	enum : int { MT = S::filters / 16, PROMOTE = STEPS > 16 ? 8 : 0, NT = 4 /* of 8 pixels, a warp's */ };
+	enum : int { IH = (S::th - 1) * S::sh + (S::r - 1) * S::dh + 1, IW = (S::tw - 1) * S::sw + (S::s - 1) * S::dw + 1 };
+	enum : int { ITEMS = IH * IW * PAIRS, PIXELS = S::th * S::tw, GROUPS = (PIXELS + 31) / 32 };
+	enum : int { TILES_W = (S::ow + S::tw - 1) / S::tw, TILES_H = (S::oh + S::th - 1) / S::th };
+	enum : int { TILES = S::n * TILES_H * TILES_W, WHOLE = TILES_W == 1 };
+	enum : int { UNIT = WHOLE ? (S::oh * S::ow) | (TILES_H > 1 ? S::th * S::ow : 0) | PIXELS : (int)S::ow };
+	enum : int { V = UNIT % 4 == 0 ? 4 : UNIT % 2 == 0 ? 2 : 1 }; /* pixels that are stored at once */
+	static_assert(S::tw % 32 == 0 || WHOLE, "a strip is whole groups of pixels");
+
+	/* Where pair i of a tile lies: of 8 pairs a pixel, every second two pixels have their halves exchanged, so that
+	 * four neighbours have no bank in common. */
+	static __device__ __forceinline__ int slot(int i) { return PAIRS == 8 ? i ^ (i >> 2 & 4) : i; }
+};
+
+template <class S, class E> struct conv_few_job {
+	typedef conv_few_shape<S> F;
+	enum : int { THREADS = 256, WARPS = THREADS / 32 };
+	uint4 *filters; /* fragments: [16 filters][step][high, low][lane] */
+	uint2 *image;   /* [row][column][pair]: high, low */
+	int *place;     /* of each term, from its pixel's first one */
+	unsigned *box;
+	const unsigned *sw;
+	const E &e;
+	int k0; /* the first filter */
+
+	__device__ __forceinline__ void fill_filters(const unsigned *w) const
+	{
+		unsigned *to = (unsigned *)filters;
+
+		for (int i = threadIdx.x; i < F::MT * F::STEPS * 256; i += THREADS) {
+			const int word = i % 4, lane = i / 4 % 32, part = i / 128 % 2, step = i / 256 % F::STEPS;
+			const int k = k0 + i / 256 / F::STEPS * 16 + lane / 4 + word % 2 * 8;
+			const int term = step * 8 + word / 2 * 4 + lane % 4;
+
+			to[i] = k < S::k && term < F::TERMS
+				? w[((long long)k * F::TAPS + term / F::PAIRS) * 32 + part * 16 + term % F::PAIRS]
+				: 0;
+		}
+		for (int i = threadIdx.x; i < F::STEPS * 8; i += THREADS) {
+			const int tap = i / F::PAIRS;
+
+			place[i] = i < F::TERMS ? (tap / S::s * S::dh * F::IW + tap % S::s * S::dw) * F::PAIRS + i % F::PAIRS
+									: 0; /* its filter is zero */
+		}
+	}
+
+	/* The image from row `top` and column `left` on, outside of it zeros.  The bits of the largest magnitude. */
+	__device__ __forceinline__ unsigned fill_image(const float *x, int top, int left) const
+	{
+		enum : int { AHEAD = 8 };
+		unsigned most = 0;
+
+		for (int first = threadIdx.x; first < F::ITEMS; first += AHEAD * THREADS) {
+			float v[AHEAD][2];
+#pragma unroll
+			for (int u = 0; u < AHEAD; u++) {
+				const int i = first + u * THREADS, c = i % F::PAIRS * 2;
+				const int row = top + i / F::PAIRS / F::IW, col = left + i / F::PAIRS % F::IW;
+				const float *src = x + ((long long)c * S::h + row) * S::w + col;
+				const bool in = i < F::ITEMS && (unsigned)row < (unsigned)S::h && (unsigned)col < (unsigned)S::w;
+
+				v[u][0] = in ? src[0] : 0.f;
+				v[u][1] = in && c + 1 < S::c ? src[S::h * S::w] : 0.f;
+			}
+#pragma unroll
+			for (int u = 0; u < AHEAD; u++) {
+				const int i = first + u * THREADS;
+
+				most = max(most, max(magnitude(v[u][0]), magnitude(v[u][1])));
+				if (i < F::ITEMS)
+					image[F::slot(i)] = { __float_as_uint(v[u][0]), __float_as_uint(v[u][1]) };
+			}
+		}
+		most = __reduce_max_sync(0xffffffffu, most);
+		if (threadIdx.x % 32 == 0)
+			box[threadIdx.x / 32] = most;
+		__syncthreads();
+#pragma unroll
+		for (int i = 0; i < WARPS; i++)
+			most = max(most, box[i]);
+		const float scale = scale_of(most);
+#pragma unroll 4
+		for (int i = threadIdx.x; i < F::ITEMS; i += THREADS) { /* what this thread has stored itself */
+			const uint2 v = image[F::slot(i)];
+			uint2 to;
+
+			split_pair(__uint_as_float(v.x) * scale, __uint_as_float(v.y) * scale, to.x, to.y);
+			image[F::slot(i)] = to;
+		}
+		__syncthreads();
+		return most;
+	}
+
+	/* acc += a step's products of the pixels at `base`. */
+	__device__ __forceinline__ void multiply(
+		float (&acc)[F::MT * F::NT][4], const int (&base)[F::NT], int step, int lane) const
+	{
+		const int at[2] = { place[step * 8 + lane % 4], place[step * 8 + 4 + lane % 4] };
+		unsigned high[F::NT][2], low[F::NT][2];
+
+#pragma unroll
+		for (int j = 0; j < F::NT; j++)
+#pragma unroll
+			for (int h = 0; h < 2; h++) {
+				const uint2 v = image[F::slot(base[j] + at[h])];
+				high[j][h] = v.x, low[j][h] = v.y;
+			}
+#pragma unroll
+		for (int m = 0; m < F::MT; m++) {
+			const uint4 *from = filters + (m * F::STEPS + step) * 64 + lane, h4 = from[0], l4 = from[32];
+			const unsigned h[4] = { h4.x, h4.y, h4.z, h4.w }, l[4] = { l4.x, l4.y, l4.z, l4.w };
+
+#pragma unroll
+			for (int j = 0; j < F::NT; j++)
+				mma_16(acc[m * F::NT + j], l, high[j], (__half *)0);
+#pragma unroll
+			for (int j = 0; j < F::NT; j++)
+				mma_16(acc[m * F::NT + j], h, low[j], (__half *)0);
+#pragma unroll
+			for (int j = 0; j < F::NT; j++)
+				mma_16(acc[m * F::NT + j], h, high[j], (__half *)0);
+		}
+	}
+
+	__device__ __forceinline__ void sum_up(float (&sum)[F::MT * F::NT][4], const int (&base)[F::NT], int lane) const
+	{
+#pragma unroll
+		for (int i = 0; i < F::MT * F::NT * 4; i++)
+			sum[i / 4][i % 4] = 0.f;
+		if (!F::PROMOTE) {
+#pragma unroll 1
+			for (int step = 0; step < F::STEPS; step++)
+				multiply(sum, base, step, lane);
+			return;
+		}
+#pragma unroll 1
+		for (int first = 0; first < F::STEPS; first += F::PROMOTE) {
+			float part[F::MT * F::NT][4];
+#pragma unroll
+			for (int i = 0; i < F::MT * F::NT * 4; i++)
+				part[i / 4][i % 4] = 0.f;
+#pragma unroll 1
+			for (int step = first; step < min(first + F::PROMOTE, (int)F::STEPS); step++)
+				multiply(part, base, step, lane);
+#pragma unroll
+			for (int i = 0; i < F::MT * F::NT * 4; i++)
+				sum[i / 4][i % 4] += part[i / 4][i % 4];
+		}
+	}
+
+	/* The tile's pixel q as a place in the plane, or -1. */
+	static __device__ __forceinline__ int pixel(int q, int h0, int w0)
+	{
+		const int h = h0 + q / S::tw, w = w0 + q % S::tw;
+
+		return q < F::PIXELS && h < S::oh && w < S::ow ? h * S::ow + w : -1;
+	}
+
+	/* Eight filters of 32 pixels at a time, whose code stands there once. */
+	__device__ __forceinline__ void done(
+		const float (&sum)[F::MT * F::NT][4], int n, int group, int h0, int w0, float ux, int lane) const
+	{
+		enum : int { V = F::V, RUNS = 8 / V };
+		const int odd = lane % 2;
+		int pix[RUNS];
+
+#pragma unroll
+		for (int b = 0; b < RUNS; b++)
+			pix[b] = pixel(group * 32 +
+					(V == 4 ? (2 * b + odd) * 8 + lane % 4 / 2 * 4
+							: V == 2 ? b * 8 + lane % 4 * 2
+									 : b / 2 * 8 + lane % 4 * 2 + b % 2),
+				h0, w0);
+#pragma unroll 1
+		for (int step = 0; step < 2 * F::MT; step++) {
+			const int k = k0 + step * 8 + lane / 4;
+			ahead<E, V> given[RUNS];
+			float t[8];
+
+			pick<2 * F::MT, 8>(step, t, [&](int i) { return sum[i / 16 * F::NT + i % 8 / 2][i / 8 % 2 * 2 + i % 2]; });
+			if (V == 4) {
+#pragma unroll
+				for (int b = 0; b < 2; b++)
+#pragma unroll
+					for (int l = 0; l < 2; l++) {
+						float &own = t[4 * b + l], &next = t[4 * b + 2 + l];
+						const float got = __shfl_xor_sync(0xffffffffu, odd ? own : next, 1);
+
+						own = odd ? got : own;
+						next = odd ? next : got;
+					}
+			}
+			if (k >= S::k)
+				continue;
+			const float uw = unscale(__ldg(sw + k));
+#pragma unroll
+			for (int b = 0; b < RUNS; b++)
+				if (pix[b] >= 0)
+					given[b].fetch(e, n, k, pix[b]);
+#pragma unroll
+			for (int b = 0; b < RUNS; b++) {
+				float v[V];
+#pragma unroll
+				for (int l = 0; l < V; l++)
+					v[l] = t[b * V + l] * uw * ux;
+				if (pix[b] >= 0)
+					given[b].store(e, v, n, k, pix[b]);
+			}
+		}
+	}
+
+	__device__ __forceinline__ void run(const float *x) const
+	{
+		const int lane = threadIdx.x % 32;
+
+		for (int tile = blockIdx.x; tile < F::TILES; tile += gridDim.x) {
+			const int w0 = tile % F::TILES_W * S::tw, h0 = tile / F::TILES_W % F::TILES_H * S::th;
+			const int n = tile / F::TILES_W / F::TILES_H;
+
+			__syncthreads(); /* all have read the last tile, and what it needs of the filters is there */
+			const float ux = unscale(
+				fill_image(x + (long long)n * S::c * S::h * S::w, h0 * S::sh - S::ph, w0 * S::sw - S::pw));
+#pragma unroll 1
+			for (int group = threadIdx.x / 32; group < F::GROUPS; group += WARPS) {
+				float sum[F::MT * F::NT][4];
+				int base[F::NT];
+
+				if (h0 + group * 32 / S::tw >= S::oh)
+					break;
+#pragma unroll
+				for (int j = 0; j < F::NT; j++) {
+					const int q = group * 32 + j * 8 + lane / 4;
+					base[j] = q < F::PIXELS ? (q / S::tw * S::sh * F::IW + q % S::tw * S::sw) * F::PAIRS : 0;
+				}
+				sum_up(sum, base, lane);
+				done(sum, n, group, h0, w0, ux, lane);
+			}
+		}
+	}
+};
+
+/* w: packed by conv_pack_w<CONV_EXACT>, with the scales of sw.  Grid (blocks, filters / a tile's), block 256; shared
+ * memory as recipe/conv_few_tile.h counts it. */
+template <class S, class E>
+__device__ __forceinline__ void conv_few(const float *x, const __half *w, const unsigned *sw, const E &e)
+{
+	typedef conv_few_shape<S> F;
+	uint4 *filters = (uint4 *)dynamic_shared();
+	uint2 *image = (uint2 *)(filters + F::MT * F::STEPS * 64);
+	int *place = (int *)(image + F::ITEMS);
+	const conv_few_job<S, E> job = { filters, image, place, (unsigned *)(place + F::STEPS * 8), sw, e,
+		(int)blockIdx.y * S::filters };
+
+	job.fill_filters((const unsigned *)w);
+	job.run(x);
+}
+
+} // namespace ww
+
+#endif

@@ -1,0 +1,87 @@
+/* recipe/conv_few_tile.h - the tile of conv_few, and an estimate of what the kernel takes.  Plans choose the tile by
+ * it; the planner chooses between the kernel and a library. */
+#ifndef WW_RECIPE_CONV_FEW_TILE_H
+#define WW_RECIPE_CONV_FEW_TILE_H
+
+#include <ww/recipe/conv_tile.h>
+
+/* n images of c channels to k of oh x ow pixels, r x s taps. */
+struct ww_conv_few {
+	long long n, c, k, oh, ow, r, s;
+	int stride[2], dil[2];
+};
+
+/* Input channels that conv_few is for; threads of its block; shared memory that a block can have, and one of two on a
+ * multiprocessor. */
+enum { WW_CONV_FEW_CHANNELS = 16, WW_CONV_FEW_THREADS = 256, WW_CONV_FEW_SHARED = 232448, WW_CONV_FEW_HALF = 115712 };
+
+/* th rows of tw columns of pixels, tw the whole row or a multiple of 32; filters of a tile, tiles of all filters and
+ * images; blocks on a multiprocessor; us 0: no tile fits. */
+struct ww_conv_few_way {
+	int tw, th, filters, resident;
+	long long shared, tiles;
+	double us;
+};
+
+/* Steps of the products, 16 terms of a sum each: pairs of channels at each tap. */
+static inline long long ww_conv_few_steps(const struct ww_conv_few *c)
+{
+	return ww_conv_up((c->c + 1) / 2 * c->r * c->s, 8);
+}
+
+/* Elements of the image, pairs of channels, that a tile reads. */
+static inline long long ww_conv_few_items(const struct ww_conv_few *c, int tw, int th)
+{
+	return ((th - 1LL) * c->stride[0] + (c->r - 1) * c->dil[0] + 1) *
+		((tw - 1LL) * c->stride[1] + (c->s - 1) * c->dil[1] + 1) * ((c->c + 1) / 2);
+}
+
+/* Microseconds on an H200 without packing: arithmetic, not measured.  A multiprocessor does an mma in 1.6 clocks and
+ * reads 128 bytes of shared memory in one; results go to memory at 17 bytes a clock; what is read of the image, split
+ * and stored takes a clock for two elements.  Two blocks hide a quarter of it, one a tenth. */
+static inline double ww_conv_few_us(const struct ww_conv_few *c, const struct ww_conv_few_way *w, int sms)
+{
+	static const double CLOCKS = 1755, MMA = 1.6, BYTES = 17, LATENCY = 2500, APART = 2.3, LAUNCH = 1.5, L2_MB = 50;
+	long long pairs = (c->c + 1) / 2, pitch = pairs * c->stride[1] % 16, steps = ww_conv_few_steps(c);
+	double meet = pairs == 8 ? c->stride[1] : pitch == 8 ? 2 : pitch == 0 ? 4 : 1; /* pixels in the same banks */
+	double groups = (double)ww_conv_up(ww_conv_up((long long)w->tw * w->th, 32), 8) * 8, tiles_of = w->filters / 16.0;
+	double products = groups * (double)steps * ww_conv_more(tiles_of * 12 * MMA, 16 * meet + 8 * tiles_of + 2);
+	double results = (double)c->n * (double)c->k * (double)c->oh * (double)c->ow, each = results / (double)w->tiles;
+	double piece = w->tw < c->ow ? w->tw : (double)w->th * (double)c->ow;
+	double apart = 4e-6 * results > L2_MB && c->ow % 8 ? ww_conv_less(1, 16 / piece) : 0;
+	double stage = (double)ww_conv_few_items(c, w->tw, w->th) + LATENCY;
+	double end = each * 4 / BYTES * (1 + APART * apart) * (c->ow % 2 && w->tw < c->ow ? 2 : 1);
+	double rounds = (double)ww_conv_up(w->tiles, (long long)sms * w->resident) * w->resident;
+
+	return LAUNCH + rounds * (products + stage + end) * (w->resident > 1 ? 0.75 : 0.9) / CLOCKS;
+}
+
+static inline struct ww_conv_few_way ww_conv_few_way(const struct ww_conv_few *c, int sms)
+{
+	struct ww_conv_few_way best = { 0, 0, 0, 0, 0, 0, 0 };
+	long long steps = ww_conv_few_steps(c), rows = ww_conv_up(c->k, 16);
+
+	for (int most = steps > 16 ? 2 : 4; most >= 1; most--) { /* long sums have twice the registers */
+		long long columns = ww_conv_up(rows, most);
+
+		for (int wide = 32; wide <= 512; wide *= 2)
+			for (int th = 1; th <= 64 && th <= c->oh; th++) {
+				struct ww_conv_few_way w = { wide < c->ow ? wide : (int)c->ow, th, 0, 1, 0, 0, 0 };
+
+				if ((wide > 32 && wide >= 2 * c->ow) || (long long)w.tw * th > 8192)
+					continue;
+				w.filters = 16 * (int)ww_conv_up(rows, columns);
+				w.shared = w.filters / 16 * steps * 1024 + ww_conv_few_items(c, w.tw, th) * 8 + steps * 32;
+				if (w.shared > WW_CONV_FEW_SHARED - 64)
+					continue;
+				w.resident = w.shared <= WW_CONV_FEW_HALF - 64 ? 2 : 1;
+				w.tiles = c->n * ww_conv_up(c->oh, th) * ww_conv_up(c->ow, w.tw) * columns;
+				w.us = ww_conv_few_us(c, &w, sms);
+				if (!best.us || w.us < 0.99 * best.us)
+					best = w;
+			}
+	}
+	return best;
+}
+
+#endif

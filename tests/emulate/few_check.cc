@@ -1,0 +1,97 @@
+/* few_check.cc - conv_few on the cpu: up to 16 channels of small images, odd sizes, strides, paddings and dilations,
+ * tiles of whole rows and of strips, against sums in double.  Prints how many are wrong. */
+#include "device.h"
+#include <ww/conv.cuh>
+
+#include "conv_ends.h"
+
+#include <cstdio>
+#include <vector>
+
+/* R x T elements; TW 0: whole rows. */
+template <int N, int C, int K, int H, int W, int R, int T, int STRIDE, int PAD, int DIL, int TW, int TH, int FILTERS>
+struct shape {
+	enum {
+		n = N,
+		c = C,
+		k = K,
+		h = H,
+		w = W,
+		r = R,
+		s = T,
+		oh = (H + 2 * PAD - DIL * (R - 1) - 1) / STRIDE + 1,
+		ow = (W + 2 * PAD - DIL * (T - 1) - 1) / STRIDE + 1,
+		sh = STRIDE,
+		sw = STRIDE,
+		ph = PAD,
+		pw = PAD,
+		dh = DIL,
+		dw = DIL,
+		tw = TW ? TW : (int)ow,
+		th = TH,
+		filters = FILTERS
+	};
+};
+
+/* Images whose magnitudes are 2^-20, 1, 2^20, ... of each other: each has to be right to fp32's own error. */
+template <class S, class E> static int wrong(int blocks)
+{
+	const int taps = S::r * S::s, hw = S::h * S::w, pixels = S::oh * S::ow;
+	std::vector<float> x(S::n * S::c * hw), w(S::k * S::c * taps), bias(S::k), y(S::n * S::k * pixels, NAN);
+	std::vector<__half> ws(S::k * taps * 64);
+	std::vector<unsigned> aw(S::k);
+	std::vector<unsigned char> stored(y.size());
+	int bad = 0;
+
+	for (int i = 0; i < (int)x.size(); i++)
+		x[i] = draw() * ldexpf(1.f, 20 * (i / (S::c * hw)) - 20);
+	for (int i = 0; i < (int)w.size(); i++)
+		w[i] = draw() * ldexpf(1.f, i / (S::c * taps) % 5 * 3 - 6);
+	host::launch(S::k, 1, 1, 256, 1,
+		[&] { ww::conv_pack_w<1>(w.data(), S::c * taps, taps, S::c, taps, 1, ws.data(), aw.data()); });
+	E e;
+	(out &)e = { y.data(), bias.data(), stored.data(), S::k, pixels };
+	host::launch(blocks, (S::k + S::filters - 1) / S::filters, 1, 256, 1,
+		[&] { ww::conv_few<S>(x.data(), ws.data(), aw.data(), e); });
+	for (int n = 0; n < S::n; n++)
+		for (int k = 0; k < S::k; k++)
+			for (int p = 0; p < pixels; p++) {
+				const int at = (n * S::k + k) * pixels + p;
+				double sum = 0, size = 0;
+				for (int c = 0; c < S::c; c++)
+					for (int tap = 0; tap < taps; tap++) {
+						const int h = p / S::ow * S::sh + tap / S::s * S::dh - S::ph,
+								  q = p % S::ow * S::sw + tap % S::s * S::dw - S::pw;
+						if (h >= 0 && h < S::h && q >= 0 && q < S::w) {
+							const double one = (double)x[((n * S::c + c) * S::h + h) * S::w + q] *
+								w[(k * S::c + c) * taps + tap];
+							sum += one, size += fabs(one);
+						}
+					}
+				bad += stored[at] != 1 || !(fabs(sum - y[at]) <= 2e-6 * size);
+			}
+	if (bad)
+		fprintf(stderr,
+			"%d x %d x %d x %d to %d, %d x %d, stride %d, pad %d, dilation %d, tiles of %d by %d, "
+			"%d filters: %d wrong\n",
+			S::n, S::c, S::h, S::w, S::k, S::r, S::s, S::sh, S::ph, S::dh, S::tw, S::th, S::filters, bad);
+	return bad > 0;
+}
+
+int main()
+{
+	printf("%d\n",
+		/* rows counted through, of 4, 2 and 1 pixels at once; a tile beyond the image's end */
+		wrong<shape<3, 8, 20, 9, 14, 3, 3, 1, 0, 1, 0, 4, 32>, out>(2) +
+			wrong<shape<2, 8, 16, 12, 14, 3, 3, 1, 0, 1, 0, 3, 16>, out_ahead>(3) +
+			wrong<shape<1, 5, 24, 7, 17, 3, 3, 1, 1, 1, 0, 3, 32>, out>(1) +
+			wrong<shape<1, 16, 64, 5, 20, 3, 3, 1, 1, 1, 0, 2, 64>, out_ahead>(2) +
+			wrong<shape<2, 1, 7, 11, 9, 5, 3, 2, 2, 1, 0, 2, 16>, out>(2) +
+			/* strips; strides and dilations; several tiles of filters; long sums */
+			wrong<shape<1, 3, 40, 6, 70, 3, 3, 1, 1, 2, 32, 3, 16>, out_ahead>(2) +
+			wrong<shape<1, 13, 18, 4, 66, 2, 3, 1, 1, 1, 64, 2, 32>, out>(2) +
+			wrong<shape<1, 16, 33, 9, 45, 3, 3, 2, 1, 2, 0, 2, 48>, out_ahead>(1) +
+			wrong<shape<1, 3, 20, 31, 33, 11, 11, 4, 2, 1, 0, 2, 32>, out_ahead>(1) +
+			wrong<shape<2, 4, 9, 1, 130, 1, 9, 3, 0, 3, 32, 1, 16>, out>(2));
+	return 0;
+}
