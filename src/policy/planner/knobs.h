@@ -7,14 +7,15 @@
  * shapes; HALVES: of a convolution in fp32, whose operands are packed as scaled halves. */
 enum pl_library { LIBRARY_AUTO, LIBRARY_NO, LIBRARY_YES, LIBRARY_FP32, LIBRARY_HALVES };
 /* A library computes the GEMM or convolution in this build; only a library can; our template would be tiled; its tiles
- * would store what does not stay in L2; the library does it in halves, or could. */
+ * would store what does not stay in L2; the library does it in halves, or could; ours is conv_few. */
 enum pl_library_facts {
 	BY_LIBRARY = 1,
 	LIBRARY_ONLY = 2,
 	OURS_TILED = 4,
 	OURS_BEYOND_L2 = 8,
 	IN_HALVES = 16,
-	FITS_HALVES = 32
+	FITS_HALVES = 32,
+	OURS_FEW = 64
 };
 
 /* Knobs of one kernel, by what it is; 0 is "let the schedule choose". */

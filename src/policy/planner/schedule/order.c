@@ -11,7 +11,7 @@
 #include "policy/planner/schedule/group.h"
 #include "policy/planner/schedule/loop.h"
 
-#include <ww/recipe/conv_tile.h>
+#include <ww/recipe/conv_few_tile.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -309,6 +309,28 @@ double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
 		(s->conv.transposed ? transposed_us(pl, s) : pl_conv_way(pl, s, &none).us);
 }
 
+double pl_conv_few_us(const struct pl *pl, const struct anchor *s)
+{
+	const struct ix *const *y = s->out->size, *const *w = s->in[1].size;
+	int nd = s->conv.nd, flat = nd == 1;
+	struct ww_conv_few_way way;
+
+	if (s->conv.library_only || s->conv.wide == WIDE || s->out->dt != WW_F32 || s->conv.groups > 1 || nd > 2 ||
+		s->conv.transposed || ix_num(s->in[0].size[1]) > WW_CONV_FEW_CHANNELS || pl->dev.cc != 90)
+		return INFINITY;
+	way = ww_conv_few_way(&(struct ww_conv_few){ .n = ix_num(y[0]),
+							  .c = ix_num(s->in[0].size[1]),
+							  .k = ix_num(y[1]),
+							  .oh = flat ? 1 : ix_num(y[2]),
+							  .ow = ix_num(y[1 + nd]),
+							  .r = flat ? 1 : ix_num(w[2]),
+							  .s = ix_num(w[1 + nd]),
+							  .stride = { flat ? 1 : (int)s->conv.stride[0], (int)s->conv.stride[nd - 1] },
+							  .dil = { flat ? 1 : (int)s->conv.dil[0], (int)s->conv.dil[nd - 1] } },
+		pl->dev.sm_count);
+	return way.us > 0 ? LAUNCH_US + PACK_US + way.us : INFINITY;
+}
+
 double pl_conv_halves_us(const struct anchor *s)
 {
 	double x = bytes_of(s->in[0].size, 2 + s->conv.nd, WW_F32), w = bytes_of(s->in[1].size, 2 + s->conv.nd, WW_F32),
@@ -360,6 +382,8 @@ static double convolution_us(const struct pl *pl, const struct kern *k)
 
 	if (k->loop->library & IN_HALVES)
 		return pl_conv_halves_us(s);
+	if (k->loop->library & OURS_FEW)
+		return pl_conv_few_us(pl, s);
 	if (!(k->loop->library & BY_LIBRARY))
 		return k->loop->library & OURS_TILED ? pl_conv_tc_us(pl, s) : pl_conv_direct_us(pl, s);
 	if (s->conv.last && s->conv.exact) /* not first: likely wrong */

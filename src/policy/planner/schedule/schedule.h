@@ -116,6 +116,8 @@ struct ww_conv_way;
 /* The tensor-core template's tile and end, not transposed: of those that the knobs allow the fastest by the estimate;
  * no tiles: none fits. */
 struct ww_conv_way pl_conv_way(const struct pl *pl, const struct anchor *s, const struct knobs *kn);
+/* By conv_few; INFINITY: it is not for this one. */
+double pl_conv_few_us(const struct pl *pl, const struct anchor *s);
 double pl_conv_direct_us(const struct pl *pl, const struct anchor *s);
 double pl_conv_halves_us(const struct anchor *s);
 double pl_conv_last_us(const struct anchor *s, int turned);

@@ -73,6 +73,24 @@ static int is_by_halves(const struct pl *pl, const struct anchor *sp, int bare)
 	return pl_conv_halves_us(sp) < fmin(others, pl_conv_direct_us(pl, sp));
 }
 
+/* Multiply-adds of a microsecond of cuDNN's engines without TF32 in PyTorch's order, up to 8 channels and up to 16: the
+ * fastest of four and of one (KernelBench level1/50, level2/57, 67 and 21; 25; H200). */
+static const double EXACT_EIGHT = 15e6, EXACT_SIXTEEN = 28e6;
+
+/* Is the first version conv_few, where PyTorch computes without TF32?  Its estimate has not been measured, so others
+ * have to be 1.3 times as slow, and single taps, which memory bounds, and filters that do not fill its tile of 16 stay
+ * with them. */
+static int is_few(const struct pl *pl, const struct anchor *sp, int bare)
+{
+	static const double ROOM = 1.3;
+	double few = sp->conv.exact ? pl_conv_few_us(pl, sp) : INFINITY, taps, library;
+
+	if (few == INFINITY || ix_num(sp->out->size[1]) < 16)
+		return 0;
+	library = pl_conv_work(sp, &taps) / (ix_num(sp->in[0].size[1]) <= 8 ? EXACT_EIGHT : EXACT_SIXTEEN);
+	return taps > 1 && ROOM * few < fmin(fmax(library, pl_conv_library_us(sp, bare)), pl_conv_direct_us(pl, sp));
+}
+
 /* Does the first version use the library?  Measured on an H200: the tensor-core template beat the library (1.05 to 2.7
  * times) if the work pays for its packing and its tiles of 64 input and 128 output channels are filled to 0.4, or to
  * 0.25 if dilated and with a fused reader.  Transposed convolutions filled to 0.5 lost (0.7), as did a dilated one with
@@ -87,7 +105,7 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 
 	if (sp->conv.library_only || kn->library > LIBRARY_NO)
 		return 1;
-	if (kn->library == LIBRARY_NO || kn->plain || in_groups || is_light(pl, sp, bare))
+	if (kn->library == LIBRARY_NO || kn->plain || in_groups || is_few(pl, sp, bare) || is_light(pl, sp, bare))
 		return 0;
 	if (sp->conv.exact)
 		return 1;
@@ -127,26 +145,30 @@ struct ww_conv_way pl_conv_way_of(struct pl *pl, const struct kern *k)
 	return way.tile.tiles ? way : pl_conv_way(pl, k->anchor, &none);
 }
 
-/* Does the tensor-core template store four pixels at a time?  Unstaged where a block does two phases of a row, as
- * ww_recipe_conv_tc() has it. */
+/* conv_tc, unstaged: where a block does two phases of a row, as ww_recipe_conv_tc() has it. */
 int pl_conv_stores_fours(struct pl *pl, const struct kern *k)
 {
 	const struct anchor *sp = k->anchor;
 
-	return ix_num(sp->out->size[3]) % 4 == 0 &&
-		(pl_conv_way_of(pl, k).end != WW_CONV_REGISTERS ||
-			(sp->conv.transposed && sp->conv.stride[1] == 2 && pl_knobs(pl, k->id)->conv.bn != 256));
+	return k->loop->form == FEW ||
+		(k->loop->form == TENSOR_CORES && ix_num(sp->out->size[3]) % 4 == 0 &&
+			(pl_conv_way_of(pl, k).end != WW_CONV_REGISTERS ||
+				(sp->conv.transposed && sp->conv.stride[1] == 2 && pl_knobs(pl, k->id)->conv.bn != 256)));
 }
 
 void pl_conv_choose(struct pl *pl, const struct kern *k, const struct knobs *kn, int bare, struct loop *l)
 {
 	const struct anchor *sp = k->anchor;
-	int by = by_library(pl, sp, kn, bare), fit = fits_halves(pl, sp) && !k->out[0]->last,
-		halves = by && fit && (kn->library == LIBRARY_HALVES || (!kn->library && is_by_halves(pl, sp, bare)));
+	int few, by = by_library(pl, sp, kn, bare), fit = fits_halves(pl, sp) && !k->out[0]->last,
+			 halves = by && fit && (kn->library == LIBRARY_HALVES || (!kn->library && is_by_halves(pl, sp, bare)));
 
-	l->form = !kn->plain && !is_by_threads(pl, sp, kn, bare) && fits_tensor_cores(pl, sp) ? TENSOR_CORES : DIRECT;
+	few = !by && !kn->plain && pl_conv_few_us(pl, sp) < INFINITY &&
+		(kn->library == LIBRARY_NO ? sp->conv.exact : is_few(pl, sp, bare));
+	l->form = few                                                                     ? FEW
+		: !kn->plain && !is_by_threads(pl, sp, kn, bare) && fits_tensor_cores(pl, sp) ? TENSOR_CORES
+																					  : DIRECT;
 	l->library = (sp->conv.library_only ? LIBRARY_ONLY : 0) | (l->form == TENSOR_CORES ? OURS_TILED : 0) |
 		(l->form == TENSOR_CORES && !sp->conv.transposed && pl_is_beyond_l2(sp) ? OURS_BEYOND_L2 : 0) |
-		(by ? BY_LIBRARY : 0) | (halves ? IN_HALVES : 0) | (fit ? FITS_HALVES : 0);
+		(few ? OURS_FEW : 0) | (by ? BY_LIBRARY : 0) | (halves ? IN_HALVES : 0) | (fit ? FITS_HALVES : 0);
 	l->form = halves ? HALVES : by && k->out[0]->last ? TO_LAST : l->form;
 }

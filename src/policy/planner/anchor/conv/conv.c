@@ -166,7 +166,7 @@ static void build(struct pl *pl, struct kern *k)
 		return;
 	}
 	plane = ix_num(l->inner);
-	fours = (l->library & BY_LIBRARY) || (l->form == TENSOR_CORES && pl_conv_stores_fours(pl, k));
+	fours = (l->library & BY_LIBRARY) || pl_conv_stores_fours(pl, k);
 	end_at_pixels(pl, k, plane % 2 ? 1 : fours && plane % 4 == 0 ? 4 : 2);
 }
 

@@ -7,14 +7,14 @@
 
 #include "policy/planner/anchor/anchor.h"
 
-#include <ww/recipe/conv_tile.h>
+#include <ww/recipe/conv_few_tile.h>
 
 struct loop;
 
-/* ww::conv_direct; ww::conv_tc; the library's convolution of operands packed as halves (ww::after_halves); the library
- * channels-last, whose reader keeps that layout (LAST) or transposes (TURNED); in PyTorch's order, for a reader of
- * pixels' channels (TO_LAST). */
-enum form { DIRECT, TENSOR_CORES, HALVES, LAST, TURNED, TO_LAST };
+/* ww::conv_direct; ww::conv_tc; ww::conv_few; the library's convolution of operands packed as halves
+ * (ww::after_halves); the library channels-last, whose reader keeps that layout (LAST) or transposes (TURNED); in
+ * PyTorch's order, for a reader of pixels' channels (TO_LAST). */
+enum form { DIRECT, TENSOR_CORES, FEW, HALVES, LAST, TURNED, TO_LAST };
 
 /* Input channels of fp32 up to which the engines that PyTorch gets for its order may do without TF32: in six tasks of 3
  * to 16 they did on an H200, in none of 24 and more.  Channels-last the library rounds, and the judge leaves no room
@@ -57,7 +57,7 @@ int pl_conv_is_tiled(struct pl *pl, const struct anchor *sp);
  * stride apart in memory), in the tile that its recipe chooses.  Where no tile is as the knobs ask, one is as the
  * estimate has it. */
 struct ww_conv_way pl_conv_way_of(struct pl *pl, const struct kern *k);
-/* Does that template store four pixels at a time? */
+/* Does our template, conv_tc or conv_few, store four pixels at a time? */
 int pl_conv_stores_fours(struct pl *pl, const struct kern *k);
 /* Which kernels in PyTorch's order, and enum pl_library_facts of them. */
 void pl_conv_choose(struct pl *pl, const struct kern *k, const struct knobs *kn, int bare, struct loop *l);

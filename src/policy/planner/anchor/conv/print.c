@@ -109,7 +109,7 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct anchor *sp = k->anchor;
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const char *type = pl_ctype(sp->in[0].val->dt, pl->target);
-	int tc = k->loop->form == TENSOR_CORES;
+	int tc = k->loop->form == TENSOR_CORES, few = k->loop->form == FEW;
 	struct ww_conv_way way = { 0, kn->conv.bn, 128, { kn->conv.tw, 0, 0, 0 }, 0 };
 
 	if (tc)
@@ -120,6 +120,9 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 			"const __grid_constant__ ww_tensor_map ta, const __grid_constant__ ww_tensor_map tb,\n"
 			"\t\tconst unsigned *sw, const unsigned *sx",
 			"conv_tc<@_shape>(ta, tb, sw, sx");
+	else if (few)
+		pl_cuda_kernel(pl, k, s, "256, 2", "const float *conv_x, const __half *conv_w, const unsigned *sw",
+			"conv_few<@_shape>(conv_x, conv_w, sw");
 	else
 		pl_cuda_kernel(pl, k, s, "256", pl_fmt(pl, "const %s *conv_x, const %s *conv_w", type, type),
 			"conv_direct<@_shape>(conv_x, conv_w");
@@ -127,7 +130,10 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\tww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, "
 		".w_offset_bytes = %s,\n"
 		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d%s%s,\n\t\t%s });\n%s",
-		tc ? "tc" : "direct", pl_plan_buf(pl, sp->in[0].buf), pl_plan_buf(pl, sp->in[1].buf), pl_bytes(pl, &sp->in[0]),
+		tc ? "tc"
+			: few ? "few"
+				  : "direct",
+		pl_plan_buf(pl, sp->in[0].buf), pl_plan_buf(pl, sp->in[1].buf), pl_bytes(pl, &sp->in[0]),
 		pl_bytes(pl, &sp->in[1]), ix_text(pl, sp->out->size[0]), ix_text(pl, sp->in[0].size[1]),
 		ix_text(pl, sp->out->size[1]), sp->conv.transposed, sp->conv.groups, way.bn, way.tile.tw,
 		way.end == WW_CONV_STAGED      ? ", .staged = 1"
