@@ -57,14 +57,43 @@ static float rounded(float v, unsigned top)
 	return __half2float(__float2half_rn(v * ww::scale_of(top))) * ww::unscale(top);
 }
 
+/* Transposed: R x Q elements, strides SH and SW, padding PH and PW. */
+template <int N, int C, int K, int H, int W, int R, int Q, int SH, int SW, int PH, int PW, int DW, int OPAD, int BN,
+	int TW, int TH, int STAGED, int PAIRS = 1, int FILTERS = 128>
+struct up : shape<N, C, K, H, W, R, 1, BN, TW, TH, STAGED, PAIRS, FILTERS> {
+	enum {
+		transposed = 1,
+		s = Q,
+		sh = SH,
+		sw = SW,
+		ph = PH,
+		pw = PW,
+		dw = DW,
+		oh = (H - 1) * SH + R - 2 * PH,
+		ow = (W - 1) * SW + (Q - 1) * DW + 1 - 2 * PW + OPAD
+	};
+};
+
+/* The element of the image, along one dimension, that tap `tap` of place `o` meets, or -1. */
+static int met(int transposed, int o, int tap, int stride, int pad, int dil, int size)
+{
+	const int t = transposed ? o + pad - tap * dil : o * stride + tap * dil - pad;
+	const int at = !transposed ? t : t % stride ? -1 : t / stride;
+
+	return t >= 0 && at < size ? at : -1;
+}
+
 template <class S, class E> static int wrong()
 {
 	const int taps = S::r * S::s, cp = S::cb * 64, hw = S::h * S::w, pixels = S::oh * S::ow;
+	const int beside = S::transposed && S::staged ? S::sw : 1, each = (S::s + beside - 1) / beside;
+	const int columns = S::r * each * cp, rows = S::k * beside, bh = S::transposed ? 1 : S::sh,
+			  bw = S::transposed ? 1 : S::sw;
+	const long long sk = S::transposed ? taps : S::c * taps, sc = S::transposed ? S::k * taps : taps;
 	std::vector<float> x(S::n * S::c * hw), w(S::k * S::c * taps), bias(S::k), y(S::n * S::k * pixels, NAN);
-	std::vector<__half> xs(S::n * hw * cp), ws(S::k * taps * cp);
+	std::vector<__half> xs(S::n * hw * cp), ws(rows * columns);
 	std::vector<unsigned> ax(S::n), aw(S::k);
 	std::vector<unsigned char> stored(y.size());
-	const int plane_tiles = (S::ow + S::tw - 1) / S::tw * ((S::oh + S::th - 1) / S::th);
 	int bad = 0;
 
 	for (int i = 0; i < (int)x.size(); i++)
@@ -77,17 +106,17 @@ template <class S, class E> static int wrong()
 		1, S::n, 1, 256, 1, [&] { ww::absmax_all<0>(x.data(), S::c * hw, 0, 1, S::c * hw, 1, S::c * hw, ax.data()); });
 	host::launch((hw + 63) / 64, (S::c + 63) / 64, S::n, 256, 1,
 		[&] { ww::conv_pack_x<0>(x.data(), S::c, hw, S::cb, xs.data(), ax.data()); });
-	host::launch(S::k, 1, 1, 256, 1,
-		[&] { ww::conv_pack_w<0>(w.data(), S::c * taps, taps, S::c, taps, S::cb, ws.data(), aw.data()); });
-	const ww_tensor_map ta = { (char *)ws.data(), 0, 2, 3, 3, 0, { taps * cp, S::k, 1 },
-		{ 2, 2 * taps * cp, 2 * taps * cp * S::k }, { 64, S::filters, 1 }, { 1, 1, 1 } };
+	host::launch(rows, 1, 1, 256, 1,
+		[&] { ww::conv_pack_w<0>(w.data(), sk, sc, S::c, taps, S::s, beside, S::cb, ws.data(), aw.data()); });
+	const ww_tensor_map ta = { (char *)ws.data(), 0, 2, 3, 3, 0, { columns, rows, 1 },
+		{ 2, 2 * columns, 2 * columns * rows }, { 64, S::filters, 1 }, { 1, 1, 1 } };
 	const ww_tensor_map tb = { (char *)xs.data(), 0, 2, 4, 3, 0, { cp, S::w, S::h, S::n },
-		{ 2, 2 * cp, 2 * cp * S::w, 2 * cp * hw }, { 64, S::tw * S::sw, S::th * S::sh, S::tn },
-		{ 1, S::sw, S::sh, 1 } };
+		{ 2, 2 * cp, 2 * cp * S::w, 2 * cp * hw }, { 64, S::tw * bw, S::th * bh, S::tn }, { 1, bw, bh, 1 } };
 	E e;
 	(out &)e = { y.data(), bias.data(), stored.data(), S::k, pixels };
-	host::launch(plane_tiles * ((S::n + S::tn - 1) / S::tn) * ((S::k + S::filters - 1) / S::filters) > 1 ? 2 : 1, 1, 1,
-		128 + 256 * S::pairs, 1, [&] { ww::conv_tc<S>(ta, tb, aw.data(), ax.data(), e); });
+	const ww::conv_job<S, E> job = { &ta, &tb, aw.data(), ax.data(), e, 0 };
+	host::launch(job.tiles() > 1 ? 2 : 1, 1, 1, 128 + 256 * S::pairs, 1,
+		[&] { ww::conv_tc<S>(ta, tb, aw.data(), ax.data(), e); });
 	for (int n = 0; n < S::n; n++)
 		for (int k = 0; k < S::k; k++)
 			for (int p = 0; p < pixels; p++) {
@@ -95,18 +124,19 @@ template <class S, class E> static int wrong()
 				double sum = bias[k];
 				for (int c = 0; c < S::c; c++)
 					for (int tap = 0; tap < taps; tap++) {
-						const int h = p / S::ow * S::sh + tap / S::s - S::ph,
-								  q = p % S::ow * S::sw + tap % S::s - S::pw;
-						if (h >= 0 && h < S::h && q >= 0 && q < S::w)
+						const int h = met(S::transposed, p / S::ow, tap / S::s, S::sh, S::ph, S::dh, S::h),
+								  q = met(S::transposed, p % S::ow, tap % S::s, S::sw, S::pw, S::dw, S::w);
+						if (h >= 0 && q >= 0)
 							sum += (double)rounded(x[((n * S::c + c) * S::h + h) * S::w + q], ax[n]) *
-								rounded(w[(k * S::c + c) * taps + tap], aw[k]);
+								rounded(w[k * sk + c * sc + tap], aw[k]);
 					}
 				bad += stored[at] != 1 || !(fabs(sum - y[at]) < 1e-4);
 			}
 	if (bad)
 		fprintf(stderr,
-			"%d x %d x %d x %d to %d, %d x %d, stride %d, tiles of %d by %d of %d, staged %d, pairs %d, %d filters: %d wrong\n",
-			S::n, S::c, S::h, S::w, S::k, S::r, S::s, S::sh, S::tw, S::th, S::bn, S::staged, S::pairs, S::filters, bad);
+			"%d x %d x %d x %d to %d, %d x %d, stride %d%s, tiles of %d by %d of %d, staged %d, pairs %d, %d filters: %d wrong\n",
+			S::n, S::c, S::h, S::w, S::k, S::r, S::s, S::sw, S::transposed ? ", transposed" : "", S::tw, S::th, S::bn,
+			S::staged, S::pairs, S::filters, bad);
 	return bad > 0;
 }
 
@@ -128,6 +158,19 @@ int main()
 			/* 64 filters a tile, each warpgroup with half of the pixels */
 			wrong<shape<2, 70, 70, 5, 14, 3, 1, 256, 16, 8, 0, 1, 64>, out>() +
 			wrong<shape<1, 8, 40, 3, 60, 3, 1, 256, 64, 4, 1, 1, 64>, out_ahead>() +
-			wrong<shape<5, 8, 72, 5, 21, 1, 1, 256, 8, 1, 1, 2, 64>, out_ahead>());
+			wrong<shape<5, 8, 72, 5, 21, 1, 1, 256, 8, 1, 1, 2, 64>, out_ahead>() +
+			/* transposed, from registers and staged: stride 1, dilated; taps of a phase that others lack; rows that
+			 * begin within a vector, of 4, 2 and 1 elements; pieces of a row, and parts of a piece */
+			wrong<up<2, 8, 72, 5, 13, 3, 5, 1, 1, 1, 2, 2, 0, 256, 16, 8, 0>, out>() +
+			wrong<up<2, 70, 20, 5, 14, 3, 4, 1, 1, 1, 1, 1, 1, 256, 16, 16, 1>, out_ahead>() +
+			wrong<up<1, 8, 40, 3, 60, 3, 3, 1, 1, 0, 0, 1, 0, 256, 64, 4, 1, 2, 64>, out>() +
+			wrong<up<1, 8, 12, 3, 14, 3, 3, 2, 2, 1, 1, 1, 0, 256, 16, 4, 0>, out>() +
+			wrong<up<2, 8, 72, 4, 14, 3, 3, 2, 2, 1, 1, 1, 1, 256, 16, 8, 1>, out_ahead>() +
+			wrong<up<2, 70, 33, 3, 13, 4, 4, 2, 2, 1, 1, 1, 0, 128, 8, 4, 1, 2>, out>() +
+			wrong<up<1, 8, 20, 2, 140, 2, 4, 2, 2, 0, 1, 1, 0, 256, 256, 1, 1>, out_ahead>() +
+			wrong<up<1, 8, 20, 2, 150, 2, 4, 1, 2, 0, 1, 1, 0, 256, 256, 1, 1, 2, 64>, out>() +
+			wrong<up<3, 8, 40, 2, 9, 3, 5, 3, 2, 1, 3, 1, 1, 256, 8, 2, 1>, out>() +
+			wrong<up<3, 8, 18, 2, 9, 4, 7, 2, 4, 1, 2, 1, 1, 256, 16, 4, 1>, out_ahead>() +
+			wrong<up<2, 8, 18, 3, 9, 1, 7, 2, 4, 0, 3, 1, 3, 128, 16, 2, 1, 2>, out>());
 	return 0;
 }

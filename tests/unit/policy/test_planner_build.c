@@ -891,7 +891,7 @@ static void test_library_nodes(void **state)
 	}
 }
 
-/* The tensor-core template's other ends and smaller tiles: not of transposed convolutions. */
+/* The tensor-core template's other ends and smaller tiles, of transposed convolutions too. */
 static void test_staged_ends(void **state)
 {
 	static const struct {
@@ -902,7 +902,8 @@ static void test_staged_ends(void **state)
 		{ "example_conv_bias_relu.json", WW_CONV_STAGED, 0, ", .staged = 1,\n" },
 		{ "example_conv_bias_relu.json", WW_CONV_PAIRS, 0, ", .staged = 1, .pairs = 2,\n" },
 		{ "conv_end.json", WW_CONV_STAGED, 0, ", .staged = 1,\n" },
-		{ "example_conv_transpose_gelu.json", WW_CONV_STAGED, 64, NULL },
+		{ "example_conv_transpose_gelu.json", WW_CONV_STAGED, 64, ", .staged = 1, .filters = 64,\n" },
+		{ "example_conv_transpose_gelu.json", WW_CONV_REGISTERS, 0, NULL },
 		{ "conv_end.json", WW_CONV_PAIRS, 64, ", .staged = 1, .pairs = 2, .filters = 64,\n" } };
 
 	(void)state;
@@ -932,13 +933,13 @@ static void test_conv_ends(void **state)
 		struct ww_conv_forward c;
 		int end;
 		double us;
-	} want[] = { { { 17, 64, 64, 128, 128, 9, 1, 1, 128 }, WW_CONV_REGISTERS, 105.4 },
-		{ { 128, 64, 128, 126, 126, 9, 1, 1, 128 }, WW_CONV_PAIRS, 720.7 },
-		{ { 64, 64, 64, 256, 256, 9, 1, 1, 128 }, WW_CONV_REGISTERS, 1370.9 },
-		{ { 8, 64, 128, 510, 1022, 9, 1, 1, 128 }, WW_CONV_PAIRS, 1502.5 },
-		{ { 17, 64, 64, 128, 128, 9, 1, 1, 0 }, WW_CONV_PAIRS, 58.2 },
-		{ { 64, 64, 64, 256, 256, 9, 1, 1, 0 }, WW_CONV_PAIRS, 701.1 },
-		{ { 128, 64, 128, 126, 126, 9, 1, 1, 0 }, WW_CONV_PAIRS, 710.0 } };
+	} want[] = { { { 17, 64, 64, 128, 128, 9, 1, 1, 128, 0, 0, 0 }, WW_CONV_REGISTERS, 105.4 },
+		{ { 128, 64, 128, 126, 126, 9, 1, 1, 128, 0, 0, 0 }, WW_CONV_PAIRS, 720.7 },
+		{ { 64, 64, 64, 256, 256, 9, 1, 1, 128, 0, 0, 0 }, WW_CONV_REGISTERS, 1370.9 },
+		{ { 8, 64, 128, 510, 1022, 9, 1, 1, 128, 0, 0, 0 }, WW_CONV_PAIRS, 1502.5 },
+		{ { 17, 64, 64, 128, 128, 9, 1, 1, 0, 0, 0, 0 }, WW_CONV_PAIRS, 58.2 },
+		{ { 64, 64, 64, 256, 256, 9, 1, 1, 0, 0, 0, 0 }, WW_CONV_PAIRS, 701.1 },
+		{ { 128, 64, 128, 126, 126, 9, 1, 1, 0, 0, 0, 0 }, WW_CONV_PAIRS, 710.0 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
@@ -2110,6 +2111,79 @@ static void test_folded_columns(void **state)
 			fail_msg("row %zu: %s", i, r.plan_text);
 		ww_pl_result_release(&r);
 		json_decref(g);
+	}
+}
+
+/* A convolution of x by w, whose node is `op` with these further arguments, and y, its result; dimensions beyond the
+ * channels are `x`, `w` and `y`, of two or, where the second is 0, of one. */
+static json_t *convolved(const char *op, const char *args, int n, int c, int k, const int x[2], const int w[2],
+	const int y[2], int transposed)
+{
+	char text[2000], size[3][64], stride[3][64];
+	const int first[3][2] = { { n, c }, { transposed ? c : k, transposed ? k : c }, { n, k } };
+	const int *last[3] = { x, w, y };
+
+	for (int i = 0; i < 3; i++) {
+		int a = last[i][0], b = last[i][1];
+
+		if (b) {
+			snprintf(size[i], sizeof(size[i]), "[%d, %d, %d, %d]", first[i][0], first[i][1], a, b);
+			snprintf(stride[i], sizeof(stride[i]), "[%d, %d, %d, 1]", first[i][1] * a * b, a * b, b);
+		} else {
+			snprintf(size[i], sizeof(size[i]), "[%d, %d, %d]", first[i][0], first[i][1], a);
+			snprintf(stride[i], sizeof(stride[i]), "[%d, %d, 1]", first[i][1] * a, a);
+		}
+	}
+	snprintf(text, sizeof(text),
+		"{\"inputs\": [{\"name\": \"x\", \"dtype\": \"float32\", \"sizes\": %s, \"strides\": %s}], "
+		"\"params\": [{\"name\": \"w\", \"dtype\": \"float32\", \"sizes\": %s, \"strides\": %s}], "
+		"\"nodes\": [{\"name\": \"y\", \"op\": \"aten.%s\", \"args\": [{\"ref\": \"x\"}, {\"ref\": \"w\"}, null, %s], "
+		"\"kwargs\": {}, \"out\": [{\"dtype\": \"float32\", \"sizes\": %s, \"strides\": %s}]}], "
+		"\"outputs\": [{\"ref\": \"y\", \"dtype\": \"float32\", \"sizes\": %s, \"strides\": %s}]}",
+		size[0], stride[0], size[1], stride[1], op, args, size[2], stride[2], size[2], stride[2]);
+	return json_loads(text, 0, NULL);
+}
+
+/* A transposed convolution on tensor cores has its phases beside each other where a stride divides eight; lines are
+ * images of one row.  By cuDNN a line with dilation takes several times as long channels-last, and is not first. */
+static void test_transposed_beside(void **state)
+{
+	static const struct {
+		const char *op, *args;
+		int n, c, k, x[2], w[2], y[2];
+		const char *says, *never;
+	} rows[] = { { "conv_transpose2d.input", "[2, 2], [1, 1]", 32, 64, 64, { 96, 128 }, { 4, 4 }, { 192, 256 },
+					 ".staged = 1, .pairs = 2,\n", "conv_library" },
+		{ "conv_transpose2d.input", "[1, 1], [1, 1]", 32, 64, 64, { 192, 256 }, { 3, 3 }, { 192, 256 },
+			".staged = 1, .pairs = 2, .filters = 64,\n", "conv_library" },
+		{ "conv_transpose2d.input", "[3, 3]", 32, 64, 64, { 96, 128 }, { 3, 3 }, { 288, 384 }, "conv_library",
+			"conv_tc" },
+		{ "conv_transpose1d.default", "[2], [1]", 32, 128, 128, { 40000, 0 }, { 4, 0 }, { 80000, 0 },
+			".staged = 1, .pairs = 2,\n", "conv_library" },
+		{ "conv1d.default", "[3], [0], [4]", 32, 64, 128, { 120000, 0 }, { 3, 0 }, { 39998, 0 }, "ww_recipe_conv_tc(",
+			"conv_library" } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		int up = strncmp(rows[i].op, "conv_transpose", 14) == 0;
+		json_t *g = convolved(
+				   rows[i].op, rows[i].args, rows[i].n, rows[i].c, rows[i].k, rows[i].x, rows[i].w, rows[i].y, up),
+			   *d = device();
+		const struct knobs turned = { .last = 1 };
+		struct pl_result r, last;
+
+		assert_non_null(g);
+		build(g, "cuda", &r);
+		ww_pl_build(g, d, "cuda", &turned, 1, NULL, &last);
+		assert_true(r.ok && last.ok);
+		if (!strstr(r.plan_text, rows[i].says) || strstr(r.plan_text, rows[i].never))
+			fail_msg("row %zu: %s", i, r.plan_text);
+		if (!up)
+			assert_true(last.order_us > 1.2 * r.order_us);
+		ww_pl_result_release(&r);
+		ww_pl_result_release(&last);
+		json_decref(g);
+		json_decref(d);
 	}
 }
 
@@ -3527,7 +3601,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
 		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place),
 		cmocka_unit_test(test_small_groups), cmocka_unit_test(test_images_of_one_pixel),
-		cmocka_unit_test(test_pixels_and_bias), cmocka_unit_test(test_folded_columns), cmocka_unit_test(test_sampled),
+		cmocka_unit_test(test_pixels_and_bias), cmocka_unit_test(test_folded_columns),
+		cmocka_unit_test(test_transposed_beside), cmocka_unit_test(test_sampled),
 		cmocka_unit_test(test_chosen_images_turned), cmocka_unit_test(test_large_batch_norm),
 		cmocka_unit_test(test_costly_windows), cmocka_unit_test(test_concatenated_last),
 		cmocka_unit_test(test_results_to_last), cmocka_unit_test(test_turned_rows),

@@ -23,6 +23,9 @@
  * row one after the other; each thread keeps its results of the first in shared memory and stores four adjacent pixels
  * with the second.  Otherwise phases are adjacent tiles, and their stores, every stride-th pixel, are merged in L2.
  *
+ * Staged, these phases are adjacent rows of one tile: a row of filters has every stride-th tap, and zeros for what it
+ * has less than the longest; the tile's end, below, puts the phases' pixels side by side.
+ *
  * staged: a warp's store instruction otherwise has 32 bytes of eight channels' planes.  Here each warp brings eight
  * channels of 128 pixels into the order of memory in shared memory first, and stores up to 512 bytes of one plane at a
  * time; tiles are as wide as they can be, so that where one has whole rows of the image a plane's piece of it is one.
@@ -135,13 +138,15 @@ template <int OPERANDS> __global__ void __launch_bounds__(256)
 }
 
 /* Weights of output channel k at w + k * sk + c * sc + tap to (k, tap, cb blocks) fp16, with that channel's scale,
- * whose bits go to amax[k].  Grid k, block 256. */
-template <int OPERANDS> __global__ void __launch_bounds__(256)
-	conv_pack_w(const float *w, long long sk, long long sc, int c, int taps, int cb, __half *out, unsigned *amax)
+ * whose bits go to amax[k].  apart: of rows of `width` taps every apart-th one, the first ones as k's row, the second
+ * ones as the next, ...; what a row lacks of the longest is zero.  Grid k * apart, block 256. */
+template <int OPERANDS> __global__ void __launch_bounds__(256) conv_pack_w(const float *w, long long sk, long long sc,
+	int c, int taps, int width, int apart, int cb, __half *out, unsigned *amax)
 {
 	wait_for_last();
 	__shared__ unsigned box[8];
-	const float *src = w + blockIdx.x * sk;
+	const int first = blockIdx.x % apart, each = (width + apart - 1) / apart, all = taps / width * each;
+	const float *src = w + blockIdx.x / apart * sk;
 	const int block = OPERANDS == CONV_EXACT ? 32 : conv_block(OPERANDS); /* channels */
 	unsigned top = 0;
 	float sum = 0.f;
@@ -165,13 +170,13 @@ template <int OPERANDS> __global__ void __launch_bounds__(256)
 		sum += __uint_as_float(box[i]);
 	}
 	top = OPERANDS == CONV_HALVES ? __float_as_uint(sum) : top;
-	if (threadIdx.x == 0)
-		amax[blockIdx.x] = top;
+	if (threadIdx.x == 0 && first == 0)
+		amax[blockIdx.x / apart] = top;
 	float scale = scale_of(top) * (OPERANDS == CONV_HALVES ? 1.f / (1 << CONV_LOWER_W) : 1.f);
-	for (int i = threadIdx.x; i < taps * cb * block; i += 256) {
-		int tap = i / (cb * block), cc = i % (cb * block);
-		float v[1] = { cc < c ? src[cc * sc + tap] : 0.f };
-		__half *row = out + ((long long)blockIdx.x * taps + tap) * cb * conv_block(OPERANDS);
+	for (int i = threadIdx.x; i < all * cb * block; i += 256) {
+		int tap = i / (cb * block), cc = i % (cb * block), s = tap % each * apart + first;
+		float v[1] = { cc < c && s < width ? src[cc * sc + tap / each * width + s] : 0.f };
+		__half *row = out + ((long long)blockIdx.x * all + tap) * cb * conv_block(OPERANDS);
 		if (OPERANDS == CONV_EXACT)
 			split_store(row, cc, v, scale);
 		else
@@ -230,10 +235,20 @@ template <class S, class E> struct conv_job {
 	const E &e;
 	float *parked;
 	enum { run = S::pair ? 2 : 1 };
-	enum : int { phases = S::transposed ? S::sh * S::sw : 1 };
+	/* Horizontal phases that are rows of a tile (beside), or tiles of their own (apart). */
+	enum : int { beside = S::transposed && S::staged ? S::sw : 1, apart = S::transposed ? S::sw / beside : 1 };
+	enum : int { phases = S::transposed ? S::sh * apart : 1 };
 	enum : int { plane_h = S::transposed ? (S::oh + S::sh - 1) / S::sh : S::oh };
-	enum : int { plane_w = S::transposed ? (S::ow + S::sw - 1) / S::sw : S::ow };
-	enum : int { mt = (S::k + S::filters - 1) / S::filters };
+	/* Beside each other: place o of a row is phase t % sw of pixel t / sw, t = o + padding, the first of them `lead`.
+	 */
+	enum : int { lead = beside > 1 ? S::pw / S::sw : 0, taps_w = (S::s + beside - 1) / beside };
+	enum : int {
+		plane_w = beside > 1 ? (S::ow - 1 + S::pw) / S::sw - lead + 1
+			: S::transposed  ? (S::ow + S::sw - 1) / S::sw
+							 : S::ow
+	};
+	enum : int { mt = (S::k * beside + S::filters - 1) / S::filters };
+	static_assert(8 % beside == 0 && (beside == 1 || S::dw == 1), "a channel's phases are adjacent rows, of all taps");
 	/* A warpgroup's pixels, and its results of each thread: of 64 filters half of the tile's. */
 	enum : int { width = S::bn * S::filters / 128, sums = width / 2 };
 	enum : int { tiles_w = (plane_w + S::tw - 1) / S::tw };
@@ -246,7 +261,7 @@ template <class S, class E> struct conv_job {
 		{
 			int phase = t % phases;
 			t /= phases;
-			py = phase / (S::transposed ? S::sw : 1), px = phase % (S::transposed ? S::sw : 1);
+			py = phase / apart, px = phase % apart;
 			k = t % mt * S::filters, t /= mt;
 			w = t % tiles_w * S::tw, t /= tiles_w;
 			h = t % tiles_h * S::th, n = t / tiles_h * S::tn;
@@ -255,48 +270,59 @@ template <class S, class E> struct conv_job {
 
 	__device__ __forceinline__ int tiles() const { return phases * mt * tiles_w * tiles_h * tiles_n; }
 
+	typedef tap_set<S::transposed> rows;
+	typedef tap_set<S::transposed && beside == 1> columns;
+
 	__device__ __forceinline__ int steps(int tile) const
 	{
 		place at(tile);
-		tap_set<S::transposed> r(at.py, S::r, S::sh, S::ph, S::dh), s(at.px, S::s, S::sw, S::pw, S::dw);
+		rows r(at.py, S::r, S::sh, S::ph, S::dh);
+		columns s(at.px, taps_w, S::sw, S::pw, S::dw);
 		return r.count * s.count * S::cb;
 	}
 
 	__device__ __forceinline__ void load(int tile, int step, unsigned a, unsigned b, unsigned bar) const
 	{
 		place at(tile);
-		tap_set<S::transposed> rs(at.py, S::r, S::sh, S::ph, S::dh), ss(at.px, S::s, S::sw, S::pw, S::dw);
+		rows rs(at.py, S::r, S::sh, S::ph, S::dh);
+		columns ss(at.px, taps_w, S::sw, S::pw, S::dw);
 		int block = step % S::cb, tap = step / S::cb;
 		int r = rs.first + tap / ss.count * rs.step, s = ss.first + tap % ss.count * ss.step;
 		int h = S::transposed ? at.h + (at.py + S::ph - r * S::dh) / S::sh : at.h * S::sh + r * S::dh - S::ph;
-		int w = S::transposed ? at.w + (at.px + S::pw - s * S::dw) / S::sw : at.w * S::sw + s * S::dw - S::pw;
+		int w = beside > 1  ? at.w + lead - s
+			: S::transposed ? at.w + (at.px + S::pw - s * S::dw) / S::sw
+							: at.w * S::sw + s * S::dw - S::pw;
 
-		tma_load3(a, ta, bar, ((r * S::s + s) * S::cb + block) * 64, at.k, 0);
+		tma_load3(a, ta, bar, ((r * taps_w + s) * S::cb + block) * 64, at.k, 0);
 		tma_load4(b, tb, bar, block * 64, w, h, at.n);
 	}
 
-	/* Eight channels of LINE pixels at a time: a thread has two adjacent pixels of a channel in each eight of them;
-	 * then it gets V adjacent ones, and its neighbours those behind them. */
+	/* Eight rows of LINE pixels at a time: a thread has two adjacent pixels of a row in each eight of them; then it
+	 * gets V adjacent results of a channel, and its neighbours those behind them.  Where phases lie beside each other
+	 * the first MISSING results of a piece of the image's row are the end of a vector: single elements, as what the
+	 * last vector has of this piece. */
 	__device__ __forceinline__ void done_staged(const place &at, int wg, const float (&acc)[sums]) const
 	{
-		static_assert(!S::transposed, "neighbours in a tile are neighbours in memory");
-		enum : int { V = S::ow % 4 == 0 ? 4 : S::ow % 2 == 0 ? 2 : 1, LINE = 128, AHEAD = 4, STEPS = width / LINE * 2 };
+		enum : int { V = S::ow % 4 == 0 ? 4 : S::ow % 2 == 0 ? 2 : 1, LINE = 128, STEPS = width / LINE * 2 };
+		enum : int { CHANNELS = 8 / beside, AHEAD = CHANNELS < 4 ? (int)CHANNELS : 4 };
+		enum : int { PIECE = (S::tw < LINE ? (int)S::tw : (int)LINE) * beside };
+		enum : int { EARLY = beside > 1 ? S::pw % S::sw : 0, MISSING = V > 1 ? (int)EARLY : 0 };
 		static_assert(STEPS > 0, "a warpgroup has 128 pixels");
 		const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 - 4, half = S::filters == 128 ? 0 : wg * width;
-		const int k0 = at.k + (S::filters == 128 ? wg * 64 : 0) + warp % 4 * 16;
+		const int row0 = at.k + (S::filters == 128 ? wg * 64 : 0) + warp % 4 * 16;
 		float *box = parked + warp * 8 * LINE;
 
-		if (k0 >= S::k)
+		if (row0 >= S::k * beside)
 			return;
 #pragma unroll 1
 		for (int step = 0; step < STEPS; step++) {
-			const int k = k0 + step % 2 * 8, row = lane / 4;
+			const int k = (row0 + step % 2 * 8) / beside, row = lane / 4;
 			float t[LINE / 4];
 
 			pick<STEPS, LINE / 4>(step, t, [&](int i) {
 				return acc[i / (LINE / 2) * (LINE / 2) + i % (LINE / 4) / 2 * 4 + i / (LINE / 4) % 2 * 2 + i % 2];
 			});
-			__syncwarp(); /* the last eight channels have been read */
+			__syncwarp(); /* the last eight rows have been read */
 #pragma unroll
 			for (int j = 0; j < LINE / 8; j++) {
 				const float two[2] = { t[2 * j], t[2 * j + 1] };
@@ -304,33 +330,67 @@ template <class S, class E> struct conv_job {
 			}
 			__syncwarp();
 #pragma unroll 1
-			for (int i = 0; i < LINE / 32 / V; i++) {
-				const int p = (i * 32 + lane) * V, pix = half + step / 2 * LINE + p;
-				const int n = at.n + pix / (S::tw * S::th), h = at.h + pix / S::tw % S::th, w = at.w + pix % S::tw;
+			for (int i = 0; i < LINE * beside / 32 / V; i++) {
+				const int p = (i * 32 + lane) * V, from = p / PIECE * (PIECE / beside), in = p % PIECE + MISSING;
+				const int pix = half + step / 2 * LINE + from, n = at.n + pix / (S::tw * S::th);
+				const int y = at.h + pix / S::tw % S::th, h = S::transposed ? y * S::sh + at.py : y;
+				const int w = (at.w + pix % S::tw) * beside - EARLY; /* of the piece */
+				const bool apart = MISSING && in > PIECE - V;
 
-				if (n >= S::n || h >= S::oh || w >= S::ow)
+				if (n >= S::n || h >= S::oh || (w + in >= S::ow && !apart) || (V == 1 && w + in < 0))
 					continue;
 				const float ux = unscale(__ldg(sx + n));
 #pragma unroll 1
-				for (int c = 0; c < 8; c += AHEAD) {
+				for (int c = 0; c < CHANNELS; c += AHEAD) {
 					ahead<E, V> given[AHEAD];
 #pragma unroll
 					for (int q = 0; q < AHEAD; q++)
-						if (k + c + q < S::k)
-							given[q].fetch(e, n, k + c + q, h * S::ow + w);
+						if (k + c + q < S::k && !apart)
+							given[q].fetch(e, n, k + c + q, h * S::ow + w + in);
 #pragma unroll
 					for (int q = 0; q < AHEAD; q++) {
 						if (k + c + q >= S::k)
 							continue;
 						const float uw = unscale(__ldg(sw + k + c + q));
 						float v[V];
-						ww::load(box + (c + q) * LINE + (p ^ q % 4 * 8), v);
+						load_line<V, PIECE>(box + (c + q) * beside * LINE, (c + q) * beside, from, in, v);
 #pragma unroll
 						for (int l = 0; l < V; l++)
 							v[l] = v[l] * uw * ux;
-						given[q].store(e, v, n, k + c + q, h * S::ow + w);
+						if (!apart) {
+							given[q].store(e, v, n, k + c + q, h * S::ow + w + in);
+							continue;
+						}
+#pragma unroll
+						for (int l = 0; MISSING && l < V; l++) {
+							const int o = w + (in + l) % PIECE;
+							const float one[1] = { v[l] };
+							ahead<E, 1> its;
+							if (o < 0 || o >= S::ow)
+								continue;
+							its.fetch(e, n, k + c + q, h * S::ow + o);
+							its.store(e, one, n, k + c + q, h * S::ow + o);
+						}
 					}
 				}
+			}
+		}
+	}
+
+	/* V results from number `in` on, of the piece that begins at pixel `from` of these rows, which are rows `row` and
+	 * following of eight. */
+	template <int V, int PIECE>
+	static __device__ __forceinline__ void load_line(const float *line, int row, int from, int in, float (&v)[V])
+	{
+		enum : int { LINE = 128 };
+
+		if constexpr (beside == 1) {
+			ww::load(line + ((from + in) ^ row % 4 * 8), v);
+		} else {
+#pragma unroll
+			for (int l = 0; l < V; l++) {
+				const int at = (in + l) % PIECE, px = at % beside;
+				v[l] = line[px * LINE + ((from + at / beside) ^ (row + px) % 4 * 8)];
 			}
 		}
 	}

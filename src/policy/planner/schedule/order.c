@@ -27,6 +27,12 @@ static const double CLUSTER_BYTES = 2.2e6;
 static const double GRADIENT_3D = .25;
 /* The same of strides beyond 1, as pl_is_slow_stride() has them: many taps; dilated (one of each). */
 static const double STRIDED_3D = .02, DILATED_3D = .05;
+/* Of other gradients with a stride, fp32 (twelve KernelBench problems of two and three dimensions: 68 to 98 million,
+ * the calls of convolutions.md less). */
+static const double STRIDED_WORK = 80e6;
+/* Of lines with dilation, fp32: channels-last 17 to 39 million (KernelBench level1/74, 76, 79 and two calls), in
+ * PyTorch's order, without what turns, 25 to 150: other engines. */
+static const double DILATED_LINE_LAST = 30e6, DILATED_LINE = 60e6;
 /* Of up to 64 filters, whose tiles are less efficient. */
 static const double TF32_FEW = 115e6, HALF_FEW = 206e6;
 /* Of products on planes that 16 bytes do not divide: kernels that load single elements, of Turing in 16 bits. */
@@ -159,6 +165,25 @@ static double turned_us(const struct ix *const *size, int rank, int dt)
 	return LAUNCH_US + 2 * bytes_of(size, rank, dt) / fmin(rate, TURN_BYTES * shorter);
 }
 
+static int is_strided_gradient(const struct anchor *s)
+{
+	int strided = 0;
+
+	for (int e = 0; e < s->conv.nd; e++)
+		strided |= s->conv.stride[e] > 1;
+	return s->conv.transposed && s->conv.groups == 1 && strided;
+}
+
+/* A line with dilation, at so many multiply-adds; else 0. */
+static double dilated_line_us(const struct anchor *s, double rate)
+{
+	double taps;
+
+	return s->conv.nd == 1 && s->conv.dil[0] > 1 && s->conv.groups == 1 && s->out->dt == WW_F32
+		? pl_conv_work(s, &taps) / rate
+		: 0;
+}
+
 /* The engine's time where operands and result lie channels-last, in 16 bits or fp32.  Each group has tiles of its own.
  */
 static double engine_us(const struct anchor *s, int half)
@@ -173,6 +198,8 @@ static double engine_us(const struct anchor *s, int half)
 		rate *= GRADIENT_3D;
 	else if (pl_is_slow_stride(s))
 		rate *= s->conv.dil[0] > 1 || s->conv.dil[1] > 1 || s->conv.dil[2] > 1 ? DILATED_3D : STRIDED_3D;
+	else if (is_strided_gradient(s) && !half)
+		rate = fmin(rate, STRIDED_WORK);
 	return ENGINE_US + ceil((double)c * taps / (half ? 64 : 32)) * ENGINE_STEP_US +
 		work / (filled(c, 4, 32) * filled(k, tile, tile)) / rate;
 }
@@ -202,13 +229,18 @@ static int is_few_transposed(const struct anchor *s)
 	return s->conv.transposed && ix_num(s->in[0].size[1]) * pl_itemsize(s->out->dt) < 16;
 }
 
-/* What cuDNN's engine takes, its operands and result in the order that it wants. */
-static double library_us(const struct anchor *s)
+/* What cuDNN's engine takes, its operands and result in the order that it wants: turned by it, or so from the start. */
+static double engine_alone_us(const struct anchor *s)
 {
 	double few = is_few_transposed(s) ? bytes_of(s->out->size, s->out->rank, s->out->dt) / FEW_BYTES : 0;
 
 	return LAUNCH_US +
 		fmax(few, fmax(engine_us(s, s->out->dt != WW_F32), moved(s) / (is_product(s) ? PRODUCT_BYTES : OUR_BYTES)));
+}
+
+static double library_us(const struct anchor *s)
+{
+	return fmax(engine_alone_us(s), dilated_line_us(s, DILATED_LINE_LAST));
 }
 
 /* Is a product for each image one of planes that 16 bytes do not divide? */
@@ -247,7 +279,7 @@ static int is_small_groups(const struct anchor *s)
 static double unturned_us(const struct anchor *s)
 {
 	int rank = 2 + s->conv.nd, dt = s->out->dt;
-	double turned, taps, engine = library_us(s);
+	double turned, taps, engine = fmax(engine_alone_us(s), dilated_line_us(s, DILATED_LINE));
 
 	if (is_product(s))
 		return product_us(s);
@@ -265,48 +297,71 @@ static double unturned_us(const struct anchor *s)
 
 int pl_is_beyond_l2(const struct anchor *s) { return bytes_of(s->out->size, s->out->rank, s->out->dt) > L2_BYTES; }
 
-/* What a transposed convolution of ours takes to store what does not stay in L2: a tile has 16 pixels of a row in each
- * of 128 planes, of these every stride-th one, but where a block does both halves of a row. */
-static double stores_us(const struct anchor *s)
+/* s, of one or two dimensions, for conv_tc; a line is an image of one row. */
+static struct ww_conv_forward as_image(const struct anchor *s, int filters)
 {
-	double bytes = bytes_of(s->out->size, s->out->rank, s->out->dt) - L2_BYTES;
-	int64_t stride = s->conv.stride[1];
+	int nd = s->conv.nd, line = nd == 1;
+	struct ww_conv_forward c = { .n = ix_num(s->out->size[0]),
+		.c = ix_num(s->in[0].size[1]),
+		.k = ix_num(s->out->size[1]),
+		.oh = line ? 1 : ix_num(s->out->size[2]),
+		.ow = ix_num(s->out->size[1 + nd]),
+		.sh = line ? 1 : (int)s->conv.stride[0],
+		.sw = (int)s->conv.stride[nd - 1],
+		.filters = filters };
 
-	if (stride == 2 && ix_num(s->out->size[3]) % 4 == 0)
-		stride = 1;
-	return fmax(bytes, 0) * (double)stride / TEMPLATE_BYTES;
+	c.taps = (double)((line ? 1 : ix_num(s->in[1].size[2])) * ix_num(s->in[1].size[1 + nd]));
+	return c;
 }
 
-static double transposed_us(const struct pl *pl, const struct anchor *s)
+/* What a transposed convolution of ours takes to store what does not stay in L2, where it is not staged: a tile has 16
+ * pixels of a row in each of 128 planes, of these every stride-th one, but where a block does both halves of a row. */
+static double stores_us(const struct anchor *s, const struct ww_conv_forward *c)
 {
-	const struct ix *const *y = s->out->size;
-	int64_t sh = s->conv.stride[0], sw = s->conv.stride[1], h = ix_num(y[2]), w = ix_num(y[3]);
-	struct ww_conv_tile t = ww_conv_square_tile(256, 0, ix_num(y[0]), ww_conv_up(h, sh), ww_conv_up(w, sw));
-	double taps;
+	double bytes = bytes_of(s->out->size, s->out->rank, s->out->dt) - L2_BYTES;
 
-	pl_conv_work(s, &taps);
-	return fmax(stores_us(s),
+	return fmax(bytes, 0) * (double)(c->sw == 2 && c->ow % 4 == 0 ? 1 : c->sw) / TEMPLATE_BYTES;
+}
+
+/* A transposed convolution, each phase in tiles of its own. */
+static double apart_us(const struct pl *pl, const struct anchor *s)
+{
+	const struct ww_conv_forward c = as_image(s, 0);
+	int64_t h = ww_conv_up(c.oh, c.sh), w = ww_conv_up(c.ow, c.sw);
+	struct ww_conv_tile t = ww_conv_square_tile(256, 0, c.n, h, w);
+
+	return fmax(stores_us(s, &c),
 		ww_conv_transposed_us(
-			t.tiles * sh * sw, ix_num(y[1]), ix_num(s->in[0].size[1]), taps, h * w % 2 != 0, pl->dev.sm_count));
+			t.tiles * c.sh * c.sw, c.k, c.c, c.taps / (c.sh * c.sw), c.oh * c.ow % 2 != 0, pl->dev.sm_count));
 }
 
 struct ww_conv_way pl_conv_way(const struct pl *pl, const struct anchor *s, const struct knobs *kn)
 {
-	const struct ix *const *y = s->out->size;
-	struct ww_conv_forward c = { ix_num(y[0]), ix_num(s->in[0].size[1]), ix_num(y[1]), ix_num(y[2]), ix_num(y[3]), 1,
-		(int)s->conv.stride[0], (int)s->conv.stride[1], kn->conv.filters };
+	struct ww_conv_forward c = as_image(s, kn->conv.filters);
+	int nd = s->conv.nd;
 
-	pl_conv_work(s, &c.taps);
-	return ww_conv_best_way(&c, kn->conv.end, c.filters == 64 ? 0 : kn->conv.bn, kn->conv.tw, pl->dev.sm_count);
+	if (s->conv.transposed)
+		c = ww_conv_beside(&c, nd == 1 ? 1 : ix_num(s->in[1].size[2]), ix_num(s->in[1].size[1 + nd]),
+			(int)s->conv.pad[nd - 1], (int)s->conv.dil[nd - 1]);
+	return c.n ? ww_conv_best_way(&c, kn->conv.end, c.filters == 64 ? 0 : kn->conv.bn, kn->conv.tw, pl->dev.sm_count)
+			   : (struct ww_conv_way){ 0 };
+}
+
+int pl_conv_is_apart(const struct pl *pl, const struct anchor *s, const struct ww_conv_way *way)
+{
+	return s->conv.transposed && (!way->tile.tiles || apart_us(pl, s) <= way->us);
 }
 
 double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
 {
 	const struct knobs none = { 0 };
-	double packed = bytes_of(s->in[0].size, 4, WW_F32) + bytes_of(s->in[1].size, 4, WW_F32);
+	const struct ww_conv_way way = pl_conv_way(pl, s, &none);
+	int rank = 2 + s->conv.nd, apart = pl_conv_is_apart(pl, s, &way);
+	/* phases beside each other each read all of a filter for its scale */
+	double reads = s->conv.transposed && !apart ? (double)s->conv.stride[s->conv.nd - 1] : 1;
+	double packed = bytes_of(s->in[0].size, rank, WW_F32) + reads * bytes_of(s->in[1].size, rank, WW_F32);
 
-	return 5 * LAUNCH_US + PACK_US + 2.5 * packed / OUR_BYTES +
-		(s->conv.transposed ? transposed_us(pl, s) : pl_conv_way(pl, s, &none).us);
+	return 5 * LAUNCH_US + PACK_US + 2.5 * packed / OUR_BYTES + (apart ? apart_us(pl, s) : way.us);
 }
 
 double pl_conv_few_us(const struct pl *pl, const struct anchor *s)

@@ -113,9 +113,10 @@ double pl_order_us(struct pl *pl);
  * it. */
 double pl_conv_tc_us(const struct pl *pl, const struct anchor *s);
 struct ww_conv_way;
-/* The tensor-core template's tile and end, not transposed: of those that the knobs allow the fastest by the estimate;
- * no tiles: none fits. */
+/* The tensor-core template's tile and end, transposed with phases beside each other: of those that the knobs allow the
+ * fastest by the estimate; no tiles: none fits.  pl_conv_is_apart(): each phase in tiles of its own is faster. */
 struct ww_conv_way pl_conv_way(const struct pl *pl, const struct anchor *s, const struct knobs *kn);
+int pl_conv_is_apart(const struct pl *pl, const struct anchor *s, const struct ww_conv_way *way);
 /* By conv_few; INFINITY: it is not for this one. */
 double pl_conv_few_us(const struct pl *pl, const struct anchor *s);
 double pl_conv_direct_us(const struct pl *pl, const struct anchor *s);

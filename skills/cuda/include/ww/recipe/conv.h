@@ -21,13 +21,14 @@ struct ww_conv2d {
 	int transposed, groups; /* groups 0 counts as 1 */
 	long long d, t;         /* depth of the image and of the kernel */
 	int stride3, pad3, dil3, out_pad3;
-	int exact;   /* conv_tc: 1 fp32-class accuracy (about a third of the speed), 0 TF32-class */
-	int bn;      /* conv_tc: pixels a tile, 128 or 256; default 256 */
-	int tw;      /* conv_tc: width of a tile, 8 to bn (transposed: to 64); default by the estimate of conv_tile.h */
-	int stages;  /* conv_tc: default 4 (bn 256), 6 (bn 128) */
-	int staged;  /* conv_tc, not transposed: 1 results go through shared memory, planes are stored in long pieces */
-	int pairs;   /* conv_tc: 2, staged and bn 128, one pair of warpgroups multiplies while the other stores */
-	int filters; /* conv_tc, not transposed, not exact: 64 in a tile in place of 128; bn 256, also with two pairs */
+	int exact;  /* conv_tc: 1 fp32-class accuracy (about a third of the speed), 0 TF32-class */
+	int bn;     /* conv_tc: pixels a tile, 128 or 256; default 256 */
+	int tw;     /* conv_tc: width of a tile, 8 to bn (or 64); default by the estimate of conv_tile.h */
+	int stages; /* conv_tc: default 4 (bn 256), 6 (bn 128) */
+	int staged; /* conv_tc: 1 results go through shared memory, planes are stored in long pieces; transposed: horizontal
+	             * strides of 1, or of 2, 4 and 8 where taps lie side by side */
+	int pairs;  /* conv_tc: 2, staged and bn 128, one pair of warpgroups multiplies while the other stores */
+	int filters; /* conv_tc, not exact: 64 in a tile in place of 128; bn 256, also with two pairs */
 };
 
 static int ww_conv_or1(int v) { return v ? v : 1; }
@@ -117,32 +118,43 @@ struct ww_conv_packed {
 
 static const int ww_conv_channels[] = { 64, 32, 8 }, ww_conv_halves[] = { 64, 64, 8 }; /* of a block */
 
+/* Taps of a filter where every `apart`-th one of a row is packed to a row of its own. */
+static long long ww_conv_taps(const struct ww_conv *c, int apart)
+{
+	const long long width = c->kernel[c->nd - 1];
+
+	return ww_conv_elements(c->kernel, c->nd) / width * ww_cdiv(width, apart);
+}
+
 /* Packs the filters of c to two buffers. */
-static void ww_conv_pack_filters(struct ww_plan *p, const struct ww_conv *c, int operands, int w, int w_scales)
+static void ww_conv_pack_filters(
+	struct ww_plan *p, const struct ww_conv *c, int operands, int apart, int w, int w_scales)
 {
 	const long long taps = ww_conv_elements(c->kernel, c->nd);
 
-	ww_launch(p, ww_fmt(p, "ww::conv_pack_w<%d>", operands), c->k, 1, 1, 256, 1, 1);
+	ww_launch(p, ww_fmt(p, "ww::conv_pack_w<%d>", operands), c->k * apart, 1, 1, 256, 1, 1);
 	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
 	ww_arg_i64(p, c->transposed ? taps : c->c * taps);
 	ww_arg_i64(p, c->transposed ? c->k * taps : taps);
 	ww_arg_i32(p, (int)c->c);
 	ww_arg_i32(p, (int)taps);
+	ww_arg_i32(p, (int)c->kernel[c->nd - 1]);
+	ww_arg_i32(p, apart);
 	ww_arg_i32(p, (int)ww_cdiv(c->c, ww_conv_channels[operands]));
 	ww_arg_buf(p, w, 0);
 	ww_arg_buf(p, w_scales, 0);
 }
 
 /* Packs the operands of c, fp32 in PyTorch's order and one group, for what enum conv_operands of conv.cuh says. */
-static struct ww_conv_packed ww_conv_pack(struct ww_plan *p, const struct ww_conv *c, int operands)
+static struct ww_conv_packed ww_conv_pack(struct ww_plan *p, const struct ww_conv *c, int operands, int apart)
 {
-	const long long pixels = ww_conv_elements(c->in, c->nd), taps = ww_conv_elements(c->kernel, c->nd);
+	const long long pixels = ww_conv_elements(c->in, c->nd);
 	const long long all = c->c * pixels, rows = all > 0x7fffffff ? c->c : 1;
 	const long long blocks = ww_cdiv(c->c, ww_conv_channels[operands]), pitch = blocks * ww_conv_halves[operands];
 	struct ww_conv_packed to;
 
 	to.x = ww_scratch(p, 2 * c->n * pixels * pitch);
-	to.w = ww_scratch(p, 2 * c->k * taps * pitch);
+	to.w = ww_scratch(p, 2 * c->k * apart * ww_conv_taps(c, apart) * pitch);
 	to.x_scales = ww_scratch(p, 4 * c->n);
 	to.w_scales = ww_scratch(p, 4 * c->k);
 	ww_memset(p, to.x_scales, 0, 4 * c->n, 0);
@@ -162,7 +174,7 @@ static struct ww_conv_packed ww_conv_pack(struct ww_plan *p, const struct ww_con
 	ww_arg_i32(p, (int)blocks);
 	ww_arg_buf(p, to.x, 0);
 	ww_arg_buf(p, to.x_scales, 0);
-	ww_conv_pack_filters(p, c, operands, to.w, to.w_scales);
+	ww_conv_pack_filters(p, c, operands, apart, to.w, to.w_scales);
 	return to;
 }
 
@@ -171,16 +183,18 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 {
 	const struct ww_conv g = ww_conv_geometry(c);
 	const long long oh = g.out[1], ow = g.out[2], cp = ww_cdiv(g.c, c->exact ? 32 : 64) * 64;
-	const long long taps = g.kernel[1] * g.kernel[2];
-	int exact = c->exact != 0, staged = c->staged && !g.transposed, pairs = staged && c->pairs == 2 ? 2 : 1;
-	int filters = c->filters == 64 && !g.transposed && !exact ? 64 : 128;
+	int sh = g.stride[1], sw = g.stride[2], bh = g.transposed ? 1 : sh, bw = g.transposed ? 1 : sw;
+	int exact = c->exact != 0, filters = c->filters == 64 && !exact ? 64 : 128;
+	struct ww_conv_forward way = { g.n, g.c, g.k, oh, ow, (double)(g.kernel[1] * g.kernel[2]), sh, sw, filters, 0, 0,
+		0 };
+	const struct ww_conv_forward beside = ww_conv_beside(&way, g.kernel[1], g.kernel[2], g.pad[2], g.dilation[2]);
+	int staged = c->staged && (!g.transposed || beside.n), pairs = staged && c->pairs == 2 ? 2 : 1;
+	int apart = g.transposed && staged ? sw : 1, phases = g.transposed ? sh * sw / apart : 1;
+	const long long taps = ww_conv_taps(&g, apart), rows = g.k * apart;
 	/* One block computes two phases of a row (conv.cuh); the results that it keeps take 64 KiB. */
-	int pair = g.transposed && g.stride[2] == 2 && ow % 4 == 0 && c->bn != 256;
+	int pair = g.transposed && !staged && sw == 2 && ow % 4 == 0 && c->bn != 256;
 	int bn = pair || exact || (pairs == 2 && !c->bn && filters == 128) ? 128 : c->bn ? c->bn : 256;
 	int stages = c->stages ? c->stages : bn == 256 ? 4 : pair || pairs == 2 ? 5 : 6;
-	int sh = g.stride[1], sw = g.stride[2], bh = g.transposed ? 1 : sh, bw = g.transposed ? 1 : sw;
-	long long plane_h = g.transposed ? ww_cdiv(oh, sh) : oh, plane_w = g.transposed ? ww_cdiv(ow, sw) : ow;
-	const struct ww_conv_forward forward = { g.n, g.c, g.k, oh, ow, (double)taps, bh, bw, filters };
 	struct ww_conv_packed packed;
 	struct ww_conv_tile tile;
 
@@ -193,26 +207,28 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 		ww_fail(p, "conv_tc: two pairs need bn 128, and not exact; 64 filters bn 256");
 		return;
 	}
-	tile = g.transposed ? ww_conv_square_tile(bn, c->tw, g.n, plane_h, plane_w)
-						: ww_conv_way(&forward,
-							  pairs == 2   ? WW_CONV_PAIRS
-								  : staged ? WW_CONV_STAGED
-										   : WW_CONV_REGISTERS,
-							  bn, c->tw, ww_device(p)->sm_count)
-							  .tile;
+	if (g.transposed)
+		way = beside;
+	tile = g.transposed && apart < sw ? ww_conv_square_tile(bn, c->tw, g.n, ww_cdiv(oh, sh), ww_cdiv(ow, sw))
+									  : ww_conv_way(&way,
+											pairs == 2   ? WW_CONV_PAIRS
+												: staged ? WW_CONV_STAGED
+														 : WW_CONV_REGISTERS,
+											bn, c->tw, ww_device(p)->sm_count)
+											.tile;
 	if (!tile.tiles) {
 		ww_fail(p, "conv_tc: no tile fits");
 		return;
 	}
-	packed = ww_conv_pack(p, &g, exact);
+	packed = ww_conv_pack(p, &g, exact, apart);
 	ww_conv_define(p, c->kernel, &g, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, staged, pairs, filters, 1, 1);
-	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(g.k, filters) * (g.transposed ? sh * sw : 1) / (pair ? 2 : 1),
-		bn, stages, 1, pairs,
+	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(rows, filters) * phases / (pair ? 2 : 1), bn, stages, 1,
+		pairs,
 		(pair ? 256 * bn * 2
 				: staged ? pairs * 8 * 8 * 128 * 4
 						 : 0) -
 			stages * (128 - filters) * 128);
-	ww_arg_kmajor(p, packed.w, 0, WW_F16, taps * cp, g.k, 1, 2 * taps * cp, 0, filters);
+	ww_arg_kmajor(p, packed.w, 0, WW_F16, taps * cp, rows, 1, 2 * taps * cp, 0, filters);
 	ww_arg_tmap(p,
 		&(struct ww_tmap){ .buf = packed.x,
 			.dtype = WW_F16,
@@ -250,7 +266,7 @@ static void ww_recipe_conv_few(struct ww_plan *p, const struct ww_conv2d *c)
 	}
 	w = ww_scratch(p, 2 * 64 * taps * g.k);
 	scales = ww_scratch(p, 4 * g.k);
-	ww_conv_pack_filters(p, &g, 1, w, scales);
+	ww_conv_pack_filters(p, &g, 1, 1, w, scales);
 	ww_conv_define(p, c->kernel, &g, 0, way.tw, way.th, 1, 0, 0, 1, 0, 0, way.filters, 1, 1);
 	columns = ww_cdiv(g.k, way.filters);
 	tiles = way.tiles / columns;
@@ -275,7 +291,7 @@ static void ww_recipe_conv_halves(struct ww_plan *p, const char *kernel, const s
 		ww_fail(p, "conv_halves: needs one group, no gradient, images up to 2^31 pixels, 65535 of them");
 		return;
 	}
-	packed = ww_conv_pack(p, c, 2);
+	packed = ww_conv_pack(p, c, 2, 1);
 	half.dtype = WW_F16;
 	half.math = WW_MATH_FP16;
 	half.layout = WW_LAYOUT_NHWC;

@@ -53,13 +53,39 @@ static inline double ww_conv_transposed_us(long long tiles, long long k, long lo
 	return (double)ww_conv_up(tiles * (long long)columns, sms) * (work / 2.86e6 + end);
 }
 
-/* conv_tc, not transposed: n images of c channels to k of oh x ow pixels, so many taps, strides sh, sw; in tiles of 128
- * filters, or of 64. */
+/* conv_tc: n images of c channels to k of oh x ow pixels, so many taps, strides sh, sw; in tiles of 128 filters, or of
+ * 64.  Transposed (ww_conv_beside()): so many phases are tiles of their own, `beside` ones rows of a tile beside each
+ * other, of results with rows of `line`; k counts these rows.  0 is 1, or ow. */
 struct ww_conv_forward {
 	long long n, c, k, oh, ow;
 	double taps;
 	int sh, sw, filters;
+	int phases, beside;
+	long long line;
 };
+
+/* A transposed convolution of k channels by r x s taps as conv_tc has it staged, or where the horizontal stride is 1;
+ * no images: it has not.  Of taps of the height each phase has its own, along the width all have as many as the
+ * longest.
+ */
+static inline struct ww_conv_forward ww_conv_beside(
+	const struct ww_conv_forward *c, long long r, long long s, int pad, int dil)
+{
+	struct ww_conv_forward f = *c;
+	int sw = c->sw;
+
+	if (8 % sw || (sw > 1 && dil != 1))
+		return (struct ww_conv_forward){ 0 };
+	f.k = c->k * sw;
+	f.oh = ww_conv_up(c->oh, c->sh);
+	f.ow = (c->ow - 1 + pad) / sw - pad / sw + 1;
+	f.taps = (double)r / c->sh * (double)ww_conv_up(s, sw);
+	f.sh = f.sw = 1;
+	f.phases = c->sh;
+	f.beside = sw;
+	f.line = c->ow;
+	return f;
+}
 
 /* How its results reach memory: from registers; by way of shared memory; the same by two pairs of warpgroups that take
  * turns, tiles of 128 pixels, with 64 filters of 256. */
@@ -80,17 +106,22 @@ static inline double ww_conv_forward_us(
 {
 	static const double WORK = 3.75e6, COPIES = 78e3, MISSING = 0.34, LINE = 0.65e-3, RESULT = 0.05, APART = 1.1,
 						APART_STAGED = 0.57, TURN = 2.5, L2_MB = 50, LAUNCH = 4;
-	int staged = end != WW_CONV_REGISTERS, vec = c->ow % 4 == 0 ? 4 : c->ow % 2 == 0 ? 2 : 1;
-	int run = !staged ? 8 : t->tw < 32 * vec ? t->tw : 32 * vec; /* of a plane, in an instruction */
-	int at = ww_conv_gcd(32, (int)(c->ow % 32));                 /* rows begin at multiples of it */
+	long long line = c->line ? c->line : c->ow;
+	int staged = end != WW_CONV_REGISTERS, vec = line % 4 == 0 ? 4 : line % 2 == 0 ? 2 : 1;
+	int phases = c->phases ? c->phases : 1, wide = t->tw * (c->beside ? c->beside : 1);
+	int run = !staged ? 8 : wide < 32 * vec ? wide : 32 * vec; /* of a plane, in an instruction */
+	int at = ww_conv_gcd(32, (int)(line % 32));                /* rows begin at multiples of it */
 	int filters = c->filters ? c->filters : 128;
-	double columns = (double)ww_conv_up(c->k, filters), tiles = (double)t->tiles * columns,
+	double columns = (double)ww_conv_up(c->k, filters), tiles = (double)t->tiles * columns * phases,
 		   waves = (double)ww_conv_up((long long)tiles, sms);
 	double steps = (double)ww_conv_up(c->c, 64) * c->taps, products = steps * bn * filters * 64 / WORK;
 	double copies = steps *
 		((filters + bn) * 128 / COPIES + (c->k < filters ? MISSING * (double)(filters - c->k) / 64 : 0));
-	double results = (double)c->n * (double)c->oh * (double)c->ow * (double)c->k, mb = 4e-6 * results;
-	double piece = t->tw < c->ow ? t->tw : (double)t->th * (double)c->ow, turn, ending, stores, apart;
+	double results = (double)c->n * (double)c->oh * (double)c->ow * (double)c->k * phases, mb = 4e-6 * results;
+	double piece = wide < line ? wide
+		: phases > 1           ? (double)line
+							   : (double)t->th * (double)line,
+		   turn, ending, stores, apart;
 
 	/* bn / tw rows of pixels, each with its own address; odd ones are stored one element after the other */
 	ending = staged ? (5.7 + 0.02 * 256 / t->tw) * (vec > 1 ? 1 : 2.6) : 4.3 * (vec > 1 ? 1 : 1.9) + 0.1 * 256 / t->tw;
@@ -131,8 +162,8 @@ static inline struct ww_conv_way ww_conv_way(const struct ww_conv_forward *c, in
 /* The fastest one of those with `end`, bn and tw, 0 being any.  Ends that are not from registers have to gain more than
  * the estimate may be off.  Of up to 64 filters half of a tile of 128 would be of none: where their number in a tile is
  * open, two pairs on tiles of 64 are one more way (64 filters, 17 images of 128 x 128: 58 us in place of 108; 64 images
- * of 256 x 256: 701 in place of 1,381).  With 128 filters tiles of 64 were slower; rows that no vector divides were not
- * measured. */
+ * of 256 x 256: 701 in place of 1,381).  On rows that two divides and four does not, two of 128 filters took 1.12 and
+ * 1.15 times the estimate.  With 128 filters tiles of 64 were slower; rows that no vector divides were not measured. */
 static inline struct ww_conv_way ww_conv_best_way(const struct ww_conv_forward *c, int end, int bn, int tw, int sms)
 {
 	struct ww_conv_way best = { 0, 0, 0, { 0, 0, 0, 0 }, 0 };
@@ -142,15 +173,17 @@ static inline struct ww_conv_way ww_conv_best_way(const struct ww_conv_forward *
 	for (int e = WW_CONV_REGISTERS; e <= WW_CONV_PAIRS; e++) {
 		int pixels = e == WW_CONV_PAIRS ? c->filters == 64 ? 256 : 128 : bn ? bn : 256;
 
-		if ((end && e != end) || (!end && bn && pixels != bn))
+		if ((end && e != end) || (!end && bn && pixels != bn) || (e == WW_CONV_REGISTERS && c->beside > 1))
 			continue;
 		w = ww_conv_way(c, e, pixels, tw, sms);
 		if (w.tile.tiles && (!best.tile.tiles || w.us < 0.97 * best.us))
 			best = w;
 	}
 	few.filters = 64;
-	if (!c->filters && c->k <= 64 && c->ow % 4 == 0 && (!end || end == WW_CONV_PAIRS) && (!bn || bn == 256)) {
+	if (!c->filters && c->k <= 64 && (c->line ? c->line : c->ow) % 2 == 0 && (!end || end == WW_CONV_PAIRS) &&
+		(!bn || bn == 256)) {
 		w = ww_conv_way(&few, WW_CONV_PAIRS, 256, tw, sms);
+		w.us *= (c->line ? c->line : c->ow) % 4 ? 1.15 : 1;
 		if (w.tile.tiles && (!best.tile.tiles || w.us < 0.97 * best.us))
 			best = w;
 	}

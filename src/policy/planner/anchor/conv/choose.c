@@ -7,9 +7,11 @@
 
 static int fits_tensor_cores(const struct pl *pl, const struct anchor *sp)
 {
-	return !sp->conv.library_only && sp->conv.wide < WIDE && sp->out->dt == WW_F32 && sp->conv.groups == 1 &&
-		sp->conv.nd == 2 && ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) >= 32 &&
-		sp->conv.stride[0] <= 8 && sp->conv.stride[1] <= 8 && pl->dev.cc == 90;
+	int nd = sp->conv.nd;
+
+	return !sp->conv.library_only && sp->conv.wide < WIDE && sp->out->dt == WW_F32 && sp->conv.groups == 1 && nd <= 2 &&
+		ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) >= 32 && sp->conv.stride[0] <= 8 &&
+		sp->conv.stride[nd - 1] <= 8 && ix_num(sp->out->size[0]) <= 65535 && pl->dev.cc == 90;
 }
 
 /* Of results that no 16 bytes divide the library's engines for halves store single elements. */
@@ -54,11 +56,20 @@ static const double LONG_LINES = 1e8;
  * engines for. */
 static int is_slower(const struct pl *pl, const struct anchor *sp, int bare)
 {
-	for (int e = 0; e < sp->conv.nd; e++)
+	for (int e = 0; e < sp->conv.nd && sp->conv.nd > 1; e++)
 		if (sp->conv.dil[e] != 1)
 			return 0;
 	return !sp->conv.transposed && pl_gains_last(sp, sp->out->size[1]) &&
 		pl_conv_library_us(sp, bare) < 0.96 * pl_conv_tc_us(pl, sp);
+}
+
+/* Is the tensor-core template so much faster than the library, in either order, that a transposed convolution need not
+ * fill its tiles?  Its stores have been measured, but not of phases beside each other, nor of lines. */
+static int is_faster(const struct pl *pl, const struct anchor *sp, int bare)
+{
+	static const double ROOM = 1.2;
+
+	return ROOM * pl_conv_tc_us(pl, sp) < fmin(pl_conv_library_us(sp, bare), pl_conv_last_us(sp, 1));
 }
 
 /* Does the first version pack its operands as halves? */
@@ -114,8 +125,12 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 	for (int e = 0; e < sp->conv.nd; e++)
 		least = sp->conv.dil[e] > 1 && !bare ? 0.25 : least;
 	least = sp->conv.transposed ? 0.6 : least;
-	return !fits_tensor_cores(pl, sp) || taps < 3 || work < 1 << 29 ||
-		filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least || is_slower(pl, sp, bare);
+	if (!fits_tensor_cores(pl, sp) || work < 1 << 29)
+		return 1;
+	if ((sp->conv.transposed || sp->conv.nd == 1) && is_faster(pl, sp, bare))
+		return 0;
+	return sp->conv.nd == 1 || taps < 3 || filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least ||
+		is_slower(pl, sp, bare);
 }
 
 /* Is the first version a thread a pixel, although the tensor-core template, which rounds as TF32 does and packs its
@@ -136,13 +151,15 @@ int pl_conv_is_tiled(struct pl *pl, const struct anchor *sp)
 struct ww_conv_way pl_conv_way_of(struct pl *pl, const struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id), none = { .conv.filters = kn->conv.filters };
-	struct ww_conv_way way = { WW_CONV_REGISTERS, kn->conv.bn, 128, { kn->conv.tw <= 64 ? kn->conv.tw : 0, 0, 0, 0 },
-		0 };
+	const struct ww_conv_way apart = { WW_CONV_REGISTERS, kn->conv.bn, 128,
+		{ kn->conv.tw <= 64 ? kn->conv.tw : 0, 0, 0, 0 }, 0 };
+	struct ww_conv_way way = pl_conv_way(pl, k->anchor, kn);
 
-	if (k->anchor->conv.transposed)
+	if (!way.tile.tiles && (!k->anchor->conv.transposed || kn->conv.end != WW_CONV_REGISTERS))
+		way = pl_conv_way(pl, k->anchor, &none);
+	if (way.tile.tiles && kn->conv.end > WW_CONV_REGISTERS)
 		return way;
-	way = pl_conv_way(pl, k->anchor, kn);
-	return way.tile.tiles ? way : pl_conv_way(pl, k->anchor, &none);
+	return pl_conv_is_apart(pl, k->anchor, &way) ? apart : way;
 }
 
 /* conv_tc, unstaged: where a block does two phases of a row, as ww_recipe_conv_tc() has it. */
@@ -151,9 +168,9 @@ int pl_conv_stores_fours(struct pl *pl, const struct kern *k)
 	const struct anchor *sp = k->anchor;
 
 	return k->loop->form == FEW ||
-		(k->loop->form == TENSOR_CORES && ix_num(sp->out->size[3]) % 4 == 0 &&
+		(k->loop->form == TENSOR_CORES && ix_num(sp->out->size[1 + sp->conv.nd]) % 4 == 0 &&
 			(pl_conv_way_of(pl, k).end != WW_CONV_REGISTERS ||
-				(sp->conv.transposed && sp->conv.stride[1] == 2 && pl_knobs(pl, k->id)->conv.bn != 256)));
+				(sp->conv.transposed && sp->conv.stride[sp->conv.nd - 1] == 2 && pl_knobs(pl, k->id)->conv.bn != 256)));
 }
 
 void pl_conv_choose(struct pl *pl, const struct kern *k, const struct knobs *kn, int bare, struct loop *l)
@@ -168,7 +185,7 @@ void pl_conv_choose(struct pl *pl, const struct kern *k, const struct knobs *kn,
 		: !kn->plain && !is_by_threads(pl, sp, kn, bare) && fits_tensor_cores(pl, sp) ? TENSOR_CORES
 																					  : DIRECT;
 	l->library = (sp->conv.library_only ? LIBRARY_ONLY : 0) | (l->form == TENSOR_CORES ? OURS_TILED : 0) |
-		(l->form == TENSOR_CORES && !sp->conv.transposed && pl_is_beyond_l2(sp) ? OURS_BEYOND_L2 : 0) |
-		(few ? OURS_FEW : 0) | (by ? BY_LIBRARY : 0) | (halves ? IN_HALVES : 0) | (fit ? FITS_HALVES : 0);
+		(l->form == TENSOR_CORES && pl_is_beyond_l2(sp) ? OURS_BEYOND_L2 : 0) | (few ? OURS_FEW : 0) |
+		(by ? BY_LIBRARY : 0) | (halves ? IN_HALVES : 0) | (fit ? FITS_HALVES : 0);
 	l->form = halves ? HALVES : by && k->out[0]->last ? TO_LAST : l->form;
 }

@@ -53,9 +53,9 @@ struct val *pl_conv_by_product(struct pl *pl, struct gnode *n, const struct anch
 /* ---- choose.c */
 /* Is the first version our template for tensor cores, with something fused behind it? */
 int pl_conv_is_tiled(struct pl *pl, const struct anchor *sp);
-/* The tensor-core template's tile and end.  A transposed convolution ends from registers (neighbours in a tile are a
- * stride apart in memory), in the tile that its recipe chooses.  Where no tile is as the knobs ask, one is as the
- * estimate has it. */
+/* The tensor-core template's tile and end.  Where no tile is as the knobs ask, one is as the estimate has it; without
+ * tiles a transposed convolution ends from registers (neighbours in a tile are a stride apart in memory), in the tile
+ * that its recipe chooses. */
 struct ww_conv_way pl_conv_way_of(struct pl *pl, const struct kern *k);
 /* Does our template, conv_tc or conv_few, store four pixels at a time? */
 int pl_conv_stores_fours(struct pl *pl, const struct kern *k);

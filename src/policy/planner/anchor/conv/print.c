@@ -139,8 +139,7 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 		way.end == WW_CONV_STAGED      ? ", .staged = 1"
 			: way.end == WW_CONV_PAIRS ? ", .staged = 1, .pairs = 2"
 									   : "",
-		tc && !sp->conv.transposed && way.filters == 64 ? ", .filters = 64" : "", geometry2(pl, sp),
-		pl_plan_args(pl, k, "\t"));
+		tc && way.filters == 64 ? ", .filters = 64" : "", geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
 }
 
 static void print_halves(struct pl *pl, struct kern *k, struct ww_str *s)
