@@ -1534,6 +1534,30 @@ static void test_order_of_dimensions(void **state)
 	}
 }
 
+/* 3 x 3 and a stride of 2: 33 to 48 filters of few channels are as PyTorch has them, which does without TF32. */
+static void test_order_of_strided_filters(void **state)
+{
+	static const struct {
+		int n, c, k, side, last;
+	} rows[] = { { 256, 32, 40, 112, 0 }, { 160, 256, 48, 56, 1 }, { 256, 32, 64, 112, 1 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		json_t *g = convolution_and_norm(rows[i].n, rows[i].c, rows[i].k, rows[i].side / 2, 3);
+		json_t *x = json_array_get(json_object_get(g, "inputs"), 0);
+		json_t *args = json_object_get(json_array_get(json_object_get(g, "nodes"), 0), "args");
+		int side = rows[i].side, plane = side * side;
+
+		json_object_set_new(x, "sizes", json_pack("[i,i,i,i]", rows[i].n, rows[i].c, side, side));
+		json_object_set_new(x, "strides", json_pack("[i,i,i,i]", rows[i].c * plane, plane, side, 1));
+		json_array_set_new(args, 3, json_pack("[i,i]", 2, 2));
+		double gain = gain_of_last(g);
+
+		if ((gain > 1 / 0.95) != rows[i].last)
+			fail_msg("row %zu: %.2f", i, gain);
+	}
+}
+
 /* A transposed convolution ahead rounds to TF32, but less than one behind it would: that stays as PyTorch has it. */
 static void test_order_behind_a_transposed_convolution(void **state)
 {
@@ -1574,6 +1598,34 @@ static void test_large_results(void **state)
 		assert_true(r.ok);
 		assert_int_equal(count(r.plan_text, "ww_recipe_conv_halves(p, "), rows[i].halves);
 		assert_int_equal(count(r.plan_text, "ww_recipe_conv_tc(p, "), !rows[i].halves);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
+/* What an exponential reads of a convolution is not stored as halves: of the largest results, which are all that is
+ * left of a softmax, their rounding is more than that of TF32's operands.  Of a bounded function they may be. */
+static void test_exponentials_of_halves(void **state)
+{
+	static const struct {
+		const char *op;
+		int halves;
+	} rows[] = { { "aten.softmax.int", 0 }, { "aten.exp.default", 0 }, { "aten.sigmoid.default", 1 },
+		{ "aten.mish.default", 1 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		json_t *g = convolution_and_norm(64, 72, 136, 256, 3);
+		json_t *end = json_array_get(json_object_get(g, "nodes"), 1);
+		struct pl_result r;
+
+		json_object_set_new(end, "op", json_string(rows[i].op));
+		json_object_set_new(
+			end, "args", i ? json_pack("[{s:s}]", "ref", "conv") : json_pack("[{s:s}, i]", "ref", "conv", 1));
+		build(g, "cuda", &r);
+		assert_true(r.ok);
+		if (count(r.plan_text, "ww_recipe_conv_halves(p, ") != rows[i].halves)
+			fail_msg("%s: %s", rows[i].op, r.plan_text);
 		ww_pl_result_release(&r);
 		json_decref(g);
 	}
@@ -3608,7 +3660,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_results_to_last), cmocka_unit_test(test_turned_rows),
 		cmocka_unit_test(test_computed_operands), cmocka_unit_test(test_from_the_end),
 		cmocka_unit_test(test_few_columns_or_terms), cmocka_unit_test(test_transposed_volume),
-		cmocka_unit_test(test_instance_norm_channels_last), cmocka_unit_test(test_order_of_softmax),
+		cmocka_unit_test(test_instance_norm_channels_last), cmocka_unit_test(test_exponentials_of_halves),
+		cmocka_unit_test(test_order_of_strided_filters), cmocka_unit_test(test_order_of_softmax),
 		cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases), cmocka_unit_test(test_log_softmax) };
 
 	all = unit_all(argc, argv);

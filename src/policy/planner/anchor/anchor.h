@@ -68,6 +68,7 @@ struct anchor {
 			int exact;        /* PyTorch runs it without TF32, by few channels or pixels */
 			int last;         /* the library computes it, with operands and result channels-last */
 			int wide;         /* its operand's range: too wide for a packed image, or at least for halves */
+			int exponent;     /* an exponential is taken of its result */
 			int64_t stride[3], pad[3], dil[3], opad[3];
 		} conv;
 		struct { /* q, k, v: (batch, heads, length, width), or without heads; in[3]: expression of a score */

@@ -191,11 +191,26 @@ struct val *pl_cast(struct pl *pl, struct val *a, int dt)
 	return v;
 }
 
+/* v is a part of an exponent: so are the convolutions that it is made of, element by element.  Not what is bounded (of
+ * an elu, a mish, a softplus). */
+static void is_exponent(struct val *v)
+{
+	if (v->exponent || v->kind == V_RED || (v->kind == V_OP && (v->op == OP_MINIMUM || v->op == OP_ABS)))
+		return;
+	v->exponent = 1;
+	if (v->kind == V_ANCHOR && v->anchor->kind == S_CONV)
+		v->anchor->conv.exponent = 1;
+	for (int i = 0; i < v->n_arg; i++)
+		is_exponent(v->arg[i]);
+}
+
 struct val *pl_op1(struct pl *pl, enum pl_op op, struct val *a)
 {
 	struct val *v = with_arg(pl_val(pl, V_OP, pl_ops[op].boolean ? WW_BOOL : a->dt, a->rank, a->size), a);
 
 	v->op = op;
+	if (op == OP_EXP || op == OP_EXP2 || op == OP_EXPM1 || op == OP_SINH || op == OP_COSH)
+		is_exponent(a);
 	return v;
 }
 

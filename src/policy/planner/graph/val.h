@@ -81,6 +81,7 @@ struct val {
 	struct gnode *node; /* whose rule made it; NULL: an input, a parameter */
 	int result;         /* an operator returns it or a view of it */
 	int power;          /* 1 + what pl_power() says; 0: not known yet */
+	int exponent;       /* an exponential is taken of what it is a part of, element by element */
 };
 
 enum bkind { B_INPUT, B_PARAM, B_OUTPUT, B_SCRATCH };

@@ -72,12 +72,13 @@ static int is_faster(const struct pl *pl, const struct anchor *sp, int bare)
 	return ROOM * pl_conv_tc_us(pl, sp) < fmin(pl_conv_library_us(sp, bare), pl_conv_last_us(sp, 1));
 }
 
-/* Does the first version pack its operands as halves? */
+/* Does the first version pack its operands as halves?  Not below an exponential: results are rounded, too, the largest
+ * by as much more as they are larger than the others, and in a softmax those are all that is left. */
 static int is_by_halves(const struct pl *pl, const struct anchor *sp, int bare)
 {
 	double others = fmin(pl_conv_library_us(sp, bare), pl_conv_last_us(sp, 1));
 
-	if (!fits_halves(pl, sp))
+	if (!fits_halves(pl, sp) || sp->conv.exponent)
 		return 0;
 	if (fits_tensor_cores(pl, sp))
 		others = fmin(others, pl_conv_tc_us(pl, sp));

@@ -11,23 +11,24 @@ int pl_gains_last(const struct anchor *s, const struct ix *k)
 	return s->conv.groups == 1 && ix_num(k) % to == 0 && (c % to == 0 || c <= to);
 }
 
-/* Another kind that may do without: 3 x 3 and no stride, 33 to 48 filters, few pixels.  96 channels to 48 did, of 2 x
- * 128 x 128 and of 6 x 64 x 64, and not of 256 x 40 x 40; 48 to 48 of 320 x 28 x 28, and 24, 32 and 64 filters on as
- * few pixels (2 x 128 x 128, 29 x 80 x 80, 25 x 43 x 43) had TF32 (H200). */
-enum { EXACT_FILTERS = 48, ROUNDED_FILTERS = 32, EXACT_PIXELS = 1 << 16 };
+/* Another kind that may do without: 3 x 3 and 33 to 48 filters, of few pixels without a stride, of few channels with a
+ * stride of 2.  96 channels to 48 did, of 2 x 128 x 128 and of 6 x 64 x 64, and not of 256 x 40 x 40; 48 to 48 of 320 x
+ * 28 x 28, and 24, 32 and 64 filters on as few pixels (2 x 128 x 128, 29 x 80 x 80, 25 x 43 x 43) had TF32.  At 2 32
+ * channels to 40 of 256 x 112 x 112 and to 45 of 149 x 77 x 77 did, and not 256 to 48 of 160 x 56 x 56 (H200). */
+enum { EXACT_FILTERS = 48, ROUNDED_FILTERS = 32, EXACT_PIXELS = 1 << 16, EXACT_STRIDED = 96 };
 
 static int may_be_exact(const struct anchor *s)
 {
-	int64_t pixels = ix_num(s->in[0].size[0]), filters = ix_num(s->in[1].size[0]);
+	int64_t pixels = ix_num(s->in[0].size[0]), filters = ix_num(s->in[1].size[0]), stride = s->conv.stride[0];
 
 	if (s->conv.nd != 2 || s->conv.groups > 1 || filters <= ROUNDED_FILTERS || filters > EXACT_FILTERS)
 		return 0;
 	for (int e = 0; e < 2; e++) {
-		if (ix_num(s->in[1].size[2 + e]) != 3 || s->conv.stride[e] != 1 || s->conv.dil[e] != 1)
+		if (ix_num(s->in[1].size[2 + e]) != 3 || s->conv.stride[e] != stride || s->conv.dil[e] != 1)
 			return 0;
 		pixels *= ix_num(s->in[0].size[2 + e]);
 	}
-	return pixels <= EXACT_PIXELS;
+	return stride == 1 ? pixels <= EXACT_PIXELS : stride == 2 && ix_num(s->in[0].size[1]) <= EXACT_STRIDED;
 }
 
 /* Is it a transposed convolution ahead of the one that is lowered now? */
