@@ -22,7 +22,7 @@ static const char style[] =
 	"h1,li,summary,.op,.facts td{overflow-wrap:anywhere}table{border-collapse:collapse}th,td{text-align:left;padding:.15em 1.2em .15em 0;vertical-align:top;font-weight:normal}"
 	"th{color:var(--faint)}.facts th{white-space:nowrap}.num td,.num th+th{text-align:right}.num{width:100%}"
 	".num tr{border-bottom:1px solid var(--rule)}.num th,.num td{padding:.3em 0 .3em .8em}.num th:first-child{padding-left:0}"
-	".num td{white-space:nowrap}.wide{overflow-x:auto}.wide td small{white-space:nowrap}.name{min-width:6.5em}.interval{stroke-width:1;opacity:.6}.num small{display:block;white-space:normal;color:var(--faint)}.ours *{font-weight:600}.ours small{font-weight:normal}\n"
+	".num td{white-space:nowrap}.wide{overflow-x:auto}.wide th:first-child{position:sticky;left:0;background:var(--paper)}.wide td small{white-space:nowrap}.name{min-width:6.5em}.interval{stroke-width:1;opacity:.6}.num small{display:block;white-space:normal;color:var(--faint)}.ours *{font-weight:600}.ours small{font-weight:normal}\n"
 	".faint,.reasoning{color:var(--faint)}.faint{font-weight:normal}.reasoning{font-style:italic}.text{white-space:pre-wrap}"
 	".good{color:var(--good)}.bad{color:var(--bad)}.flags li{color:var(--warn)}ul{margin:.4em 0;padding-left:1.2em}"
 	".launch{border-left:4px solid var(--rule);padding:.1em 0 .1em .8em;margin:.6em 0}.launch h3{margin:.1em 0;font-size:.95em}"

@@ -135,9 +135,17 @@ static void add_points(struct ww_plot *p, const struct ww_plot_point *at, size_t
 	}
 }
 
+/* What tells a line from those of the same colour: the first six are whole. */
+static const char *dashes_of(int series)
+{
+	static const char *const dashes[] = { "", " stroke-dasharray=\"8 3\"", " stroke-dasharray=\"2 2\"" };
+	return dashes[(size_t)series / SERIES % WW_ARRAY_LEN(dashes)];
+}
+
 void ww_plot_line(struct ww_plot *p, int series, const struct ww_plot_point *at, size_t n)
 {
-	ww_str_addf(p->out, "<polyline class=\"line\" style=\"stroke:var(--s%d)\" points=\"", series % SERIES);
+	ww_str_addf(
+		p->out, "<polyline class=\"line\" style=\"stroke:var(--s%d)\"%s points=\"", series % SERIES, dashes_of(series));
 	add_points(p, at, n, 0);
 	ww_str_adds(p->out, "\"/>\n");
 }
@@ -217,7 +225,7 @@ void ww_plot_legend_line(struct ww_str *out, int series, int dashed, const char 
 	ww_str_addf(out,
 		"<span><svg viewBox=\"0 0 26 14\" aria-hidden=\"true\"><line class=\"mark\" style=\"stroke:var(--s%d)\"%s x1=\"0\" "
 		"x2=\"26\" y1=\"7\" y2=\"7\"/>",
-		series % SERIES, dashed ? " stroke-dasharray=\"6 3\"" : "");
+		series % SERIES, dashed ? " stroke-dasharray=\"6 3\"" : dashes_of(series));
 	legend_text(out, text);
 }
 

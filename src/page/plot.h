@@ -1,7 +1,8 @@
 /* plot.h - a plot as SVG: axes with ticks and labels, lines, bands, marks, and a legend below it.
  *
  * Set the ranges, then ww_plot_begin(), the marks in data units, ww_plot_end().  Points outside the ranges are drawn at
- * the edge.  `series` is 0 to 5 and chooses one of the page's colours; larger numbers begin again. */
+ * the edge.  `series` is 0 to 5 and chooses one of the page's colours; larger numbers begin again, their lines with
+ * dashes, then with dots. */
 #pragma once
 
 #include "base/str.h"

@@ -63,6 +63,29 @@ static void labels_are_not_clipped_on_a_phone(void **state)
 }
 
 /* A series that never changes had five labels with the same number, and one of zeros an axis up to 1e-12. */
+/* There are six colours; a comparison of the ablations has seven runs and more. */
+static void each_of_eighteen_lines_is_told_apart(void **state)
+{
+	static const struct ww_plot_point at[] = { { 0, 0 }, { 1, 1 } };
+	char lines[18][2][400];
+	(void)state;
+	for (int i = 0; i < 18; i++) {
+		ww_auto_str s = WW_STR_INIT(1 << 16), legend = WW_STR_INIT(1 << 16);
+		struct ww_plot p;
+		ww_plot_init(&p, &s);
+		ww_plot_include(&p, 0, 0);
+		ww_plot_include(&p, 1, 1);
+		p.x = p.y = "axis";
+		ww_plot_begin(&p);
+		ww_plot_line(&p, i, at, 2);
+		ww_plot_legend_line(&legend, i, 0, "run");
+		snprintf(lines[i][0], 400, "%s", strstr(s.p, "<polyline"));
+		snprintf(lines[i][1], 400, "%s", legend.p);
+		for (int j = 0; j < i; j++)
+			assert_true(strcmp(lines[i][0], lines[j][0]) && strcmp(lines[i][1], lines[j][1]));
+	}
+}
+
 static void one_value_has_an_axis(void **state)
 {
 	static const struct {
@@ -92,6 +115,6 @@ static void one_value_has_an_axis(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(labels_are_not_clipped_on_a_phone),
-		cmocka_unit_test(one_value_has_an_axis) };
+		cmocka_unit_test(one_value_has_an_axis), cmocka_unit_test(each_of_eighteen_lines_is_told_apart) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
