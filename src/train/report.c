@@ -297,7 +297,7 @@ static void add_facts(const char *run, const json_t *v, const struct log *l, str
 		h, "steps", "%.0f of %" PRId64 ", %zu skipped", l->step[l->n - 1], ww_json_int(v, "steps", 0), l->skips);
 	if (isfinite(l->y[REWARD][0]))
 		ww_page_fact(h, "reward", "%.3f at the first step, %.3f at the last", l->y[REWARD][0], l->y[REWARD][l->n - 1]);
-	if (isfinite(last))
+	else if (isfinite(last))
 		ww_page_fact(h, "loss", "%.4f at the first step, %.4f at the last", l->y[LOSS][0], last);
 	ww_page_fact(h, "model", "%.2f M parameters", ww_json_num(v, "parameters", 0) / 1e6);
 	if (json_is_integer(json_object_get(data, "tasks")))
@@ -441,7 +441,7 @@ static void add_head(const struct run *runs, int n, const char *title, struct ww
 	ww_str_adds(h, "</tr>\n");
 }
 
-/* Of a run's last steps: mean, deviation from step to step, and the first step's value; "" where none is finite. */
+/* Of a run's last steps: mean, deviation from step to step; "" where none is finite. */
 static void add_last(const struct log *l, int k, struct ww_str *out)
 {
 	double sum = 0, square = 0;
@@ -457,7 +457,17 @@ static void add_last(const struct log *l, int k, struct ww_str *out)
 	for (size_t i = l->n > LAST_STEPS ? l->n - LAST_STEPS : 0; i < l->n; i++)
 		if (isfinite(l->y[k][i]))
 			square += (l->y[k][i] - mean) * (l->y[k][i] - mean);
-	ww_str_addf(out, "%.4g ± %.2g (%.4g)", mean, count > 1 ? sqrt(square / (double)(count - 1)) : 0, l->y[k][0]);
+	double deviation = count > 1 ? sqrt(square / (double)(count - 1)) : 0;
+	ww_str_addf(out, fabs(mean) < 1000 ? "%.3g ± %.2g" : "%.0f ± %.0f", mean, deviation);
+}
+
+/* And the first step's value. */
+static void add_first_and_last(const struct log *l, int k, struct ww_str *out)
+{
+	size_t before = out->len;
+	add_last(l, k, out);
+	if (out->len > before)
+		ww_str_addf(out, fabs(l->y[k][0]) < 1000 ? " (%.3g)" : " (%.0f)", l->y[k][0]);
 }
 
 /* What came out, a column for each run: ablations beside what they are measured against. */
@@ -472,12 +482,15 @@ static void add_outcomes(const struct run *runs, int n, struct ww_str *h)
 		{ SPEED, "tokens per second" } };
 	add_head(runs, n, "What came out", h);
 	for (size_t r = 0; r < WW_ARRAY_LEN(rows); r++) {
+		if (rows[r].series == LOSS &&
+			isfinite(runs[0].log.y[REWARD][0])) /* a policy's objective is 0 where ratios are 1 */
+			continue;
 		ww_auto_str cells = WW_STR_INIT(1 << 20);
 		int any = 0;
 		for (int i = 0; i < n; i++) {
 			ww_str_adds(&cells, "<td>");
 			size_t before = cells.len;
-			add_last(&runs[i].log, rows[r].series, &cells);
+			add_first_and_last(&runs[i].log, rows[r].series, &cells);
 			any |= cells.len > before;
 			ww_str_adds(&cells, "</td>");
 		}
@@ -491,12 +504,14 @@ static void add_outcomes(const struct run *runs, int n, struct ww_str *h)
 
 /* ---- beside the published ablations */
 
-static int has_no_loop(const json_t *r) { return ww_json_int(r, "turns", 0) == 1; }
-static int has_raw_reward(const json_t *r) { return !strcmp(ww_json_str(r, "reward", ""), "speedup"); }
-static int has_weak_judge(const json_t *r) { return !strcmp(ww_json_str(r, "rule", ""), "paper"); }
+/* rft: a run of this page begins behind stage rft. */
+static int has_no_loop(const json_t *r, int rft) { return ww_json_int(r, "turns", 0) == 1; }
+static int has_raw_reward(const json_t *r, int rft) { return !strcmp(ww_json_str(r, "reward", ""), "speedup"); }
+static int has_weak_judge(const json_t *r, int rft) { return !strcmp(ww_json_str(r, "rule", ""), "paper"); }
 /* A pipeline names a stage's directory by the stage. */
-static int has_no_rft(const json_t *r) { return strstr(ww_json_str(r, "model", ""), "/ppo/") != NULL; }
-static int has_new_critic(const json_t *r)
+static int is_behind(const json_t *r, const char *stage) { return strstr(ww_json_str(r, "model", ""), stage) != NULL; }
+static int has_no_rft(const json_t *r, int rft) { return is_behind(r, "/ppo/") || (rft && !is_behind(r, "/rft/")); }
+static int has_new_critic(const json_t *r, int rft)
 {
 	return !strcmp(ww_json_str(r, "advantage", ""), "critic") && !json_is_string(json_object_get(r, "critic"));
 }
@@ -504,63 +519,65 @@ static int has_new_critic(const json_t *r)
 /* arXiv 2602.24286, KernelBench, all levels, a model of 230 billion parameters. */
 static const struct published {
 	const char *what;
-	int (*is)(const json_t *recipe);
+	int (*is)(const json_t *recipe, int rft);
 	double correct, faster, speedup; /* correct 0: not published */
 } published[] = { { "no loop", has_no_loop, 77.1, 14.1, 0.69 },
 	{ "raw speed-up as reward", has_raw_reward, 96.8, 60.4, 1.25 },
 	{ "no rejection fine-tuning", has_no_rft, 95.6, 49.8, 1.05 },
-	{ "no value pretraining", has_new_critic, 98.6, 50.9, 1.00 },
-	{ "a judge that is easier to please", has_weak_judge, 0, 0, 0 } };
+	{ "no value pretraining", has_new_critic, 98.6, 50.9, 1.00 }, { "a weaker judge", has_weak_judge, 0, 0, 0 } };
 static const struct published whole = { "the whole recipe", NULL, 98.8, 96.8, 2.11 };
 static const struct published mixed = { "several of the ablations", NULL, 0, 0, 0 };
 
-static const struct published *published_of(const json_t *recipe)
+static const struct published *published_of(const json_t *recipe, int rft)
 {
 	const struct published *p = &whole;
 	for (size_t i = 0; i < WW_ARRAY_LEN(published); i++)
-		if (published[i].is(recipe))
+		if (published[i].is(recipe, rft))
 			p = p == &whole ? &published[i] : &mixed;
 	return p;
 }
 
 static int is_agentic(const struct run *r) { return !strcmp(ww_json_str(recipe_of(r), "stage", ""), "agentic"); }
 
-static void add_beside_published(const struct run *r, struct ww_str *h)
+static void add_beside_published(const struct run *r, int rft, struct ww_str *h)
 {
 	static const int shown[] = { REWARD, PASS, FASTER_COMPILE };
-	const struct published *p = published_of(recipe_of(r));
+	const struct published *p = published_of(recipe_of(r), rft);
 	ww_str_adds(h, "<tr><th>");
 	ww_page_text(h, r->dir, 200);
 	ww_str_addf(h, "</th><td>%s</td>", p->what);
+	if (p->correct > 0)
+		ww_str_addf(h, "<td>%.1f%%, %.1f%%, %.2f</td>", p->correct, p->faster, p->speedup);
+	else
+		ww_str_adds(h, "<td></td>");
 	for (size_t i = 0; i < WW_ARRAY_LEN(shown); i++) {
 		ww_auto_str cell = WW_STR_INIT(200);
 		add_last(&r->log, shown[i], &cell);
 		ww_str_addf(h, "<td>%s</td>", cell.len ? cell.p : "");
 	}
-	if (p->correct > 0)
-		ww_str_addf(h, "<td>%.1f%%, %.1f%%, %.2f</td></tr>\n", p->correct, p->faster, p->speedup);
-	else
-		ww_str_adds(h, "<td></td></tr>\n");
+	ww_str_adds(h, "</tr>\n");
 }
 
 /* Runs of stage agentic, a row each. */
 static void add_published(const struct run *runs, int n, struct ww_str *h)
 {
-	int any = 0;
-	for (int i = 0; i < n; i++)
+	int any = 0, rft = 0;
+	for (int i = 0; i < n; i++) {
 		any |= is_agentic(&runs[i]);
+		rft |= is_agentic(&runs[i]) && is_behind(recipe_of(&runs[i]), "/rft/");
+	}
 	if (!any)
 		return;
 	ww_str_adds(h,
 		"<h2>Beside the published ablations</h2>\n<div class=\"wide\"><table class=\"num\"><tr><th></th><th>is</th>"
-		"<th>reward</th><th>correct</th><th>faster than torch.compile too</th>"
-		"<th>published: correct, faster than torch.compile, speed-up over it</th></tr>\n");
+		"<th>published</th><th>reward</th><th>correct</th><th>faster</th></tr>\n");
 	for (int i = 0; i < n; i++)
 		if (is_agentic(&runs[i]))
-			add_beside_published(&runs[i], h);
+			add_beside_published(&runs[i], rft, h);
 	ww_str_addf(h,
-		"</table></div>\n<p>Shares of the sampled episodes as above. Published: arXiv 2602.24286, KernelBench, a model of "
-		"230 billion parameters; which row a run is beside follows from its recipe.</p>\n");
+		"</table></div>\n<p>Shares of the sampled episodes as above; faster: than torch.compile too. Published: correct, "
+		"faster than torch.compile, speed-up over it; arXiv 2602.24286, KernelBench, a model of 230 billion parameters. "
+		"Which row a run is beside follows from its recipe.</p>\n");
 }
 
 /* A column for each run. */

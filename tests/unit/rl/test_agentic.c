@@ -283,16 +283,19 @@ static void the_report_puts_ablations_beside_the_published_table(void **state)
 	static const char *const rows[] = { "<td>no value pretraining</td>", "<td>the whole recipe</td>",
 		"<td>raw speed-up as reward</td>", "<td>several of the ablations</td>", "<td>no loop</td>",
 		"<td>no rejection fine-tuning</td>" };
+	static const char *const models[] = { "rft", "ppo" };
+	char model[2][4300];
 	struct ww_err err = WW_ERR_INIT;
 	struct toy t = { .workers = 2 };
 	const char *runs[WW_ARRAY_LEN(rows)];
-	char ppo[4300];
 	ww_auto_str h = WW_STR_INIT(4 << 20);
 	(void)state;
-	snprintf(ppo, sizeof(ppo), "%s/ppo", tmp.path);
-	assert_int_equal(ww_fs_mkdirs(ppo, &err), WW_OK);
-	snprintf(ppo, sizeof(ppo), "%s/ppo/model", tmp.path);
-	assert_int_equal(symlink(dir, ppo), 0);
+	for (int i = 0; i < 2; i++) {
+		snprintf(model[i], sizeof(model[i]), "%s/%s", tmp.path, models[i]);
+		assert_int_equal(ww_fs_mkdirs(model[i], &err), WW_OK);
+		snprintf(model[i], sizeof(model[i]), "%s/%s/model", tmp.path, models[i]);
+		assert_int_equal(symlink(dir, model[i]), 0);
+	}
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
 		char name[24];
 		snprintf(name, sizeof(name), "ablation%zu", i);
@@ -302,7 +305,7 @@ static void the_report_puts_ablations_beside_the_published_table(void **state)
 		o.advantage = i ? "rloo" : "critic"; /* no critic was trained first */
 		o.reward = i == 2 || i == 3 ? "speedup" : "milestone";
 		o.turns = i == 3 || i == 4 ? 1 : 3;
-		o.model = i == 5 ? ppo : dir;
+		o.model = model[i == 5];
 		must(&o, &t);
 	}
 	assert_int_equal(ww_train_reports(runs, WW_ARRAY_LEN(rows), &h, &err), WW_OK);
@@ -312,6 +315,17 @@ static void the_report_puts_ablations_beside_the_published_table(void **state)
 		at = strstr(at, rows[i]);
 	}
 	assert_non_null(strstr(h.p, "<td>95.6%, 49.8%, 1.05</td>"));
+	/* A policy that no stage ppo made is without rft only beside one that is not. */
+	struct ww_recipe o = toy_recipe(run_of("given"));
+	o.steps = 1;
+	o.advantage = "rloo";
+	must(&o, &t);
+	for (int beside = 0; beside < 2; beside++) {
+		ww_auto_str page = WW_STR_INIT(4 << 20);
+		assert_int_equal(
+			ww_train_reports((const char *[]){ o.output, runs[1] }, 1 + (size_t)beside, &page, &err), WW_OK);
+		assert_int_equal(strstr(page.p, "<td>no rejection fine-tuning</td>") != NULL, beside);
+	}
 }
 
 static int columns_of(const char *line)
