@@ -188,7 +188,8 @@ def put_pieces(data, to, megabytes, **more):
     for i in range(len(pieces)):
         os.replace(os.path.join(to, f"carry.{i}.new"), os.path.join(to, f"carry.{i}"))
     for old in glob.glob(os.path.join(to, "carry.[0-9]*")):
-        if int(old.rsplit(".", 1)[1]) >= len(pieces):
+        number = old.rsplit(".", 1)[1]
+        if number == "new" or int(number) >= len(pieces):  # new: of a call that was killed
             os.remove(old)
     index = {"pieces": [hashlib.sha256(p).hexdigest() for p in pieces], "bytes": len(data), **more}
     with open(os.path.join(to, "carry.json.new"), "w", encoding="utf-8") as f:
@@ -259,11 +260,14 @@ def policy(directory, to):
                  if "value" not in p.split(os.sep)]
     if len(found) != 1:
         sys.exit(f"{directory} holds {len(found)} policies")
-    os.makedirs(to)
+    new = to.rstrip("/") + ".new"
+    shutil.rmtree(new, ignore_errors=True)
+    os.makedirs(new)
     for name in os.listdir(found[0]):
         if os.path.isfile(os.path.join(found[0], name)) and name != "state.json":
-            shutil.copy(os.path.join(found[0], name), to)
+            shutil.copy(os.path.join(found[0], name), new)
     shutil.rmtree(tree)
+    os.rename(new, to)
 
 
 def main():

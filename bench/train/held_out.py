@@ -22,7 +22,7 @@ import sys
 
 def lines(path):
     with open(path, encoding="utf-8") as f:
-        return [json.loads(line) for line in f]
+        return [json.loads(line) for line in f if line.endswith("\n")]
 
 
 def of_eval(run):
@@ -31,18 +31,26 @@ def of_eval(run):
             yield r["id"], e["reward_final"]
 
 
+def of_rows(path):
+    return ((r["task"], r["reward"]) for r in lines(path) if "reward" in r)
+
+
 def of_episodes(run):
     for path in sorted(glob.glob(run + "/episodes/step-00000001/*/episodes/*/episode.jsonl")):
         e = lines(path)
-        if e[-1]["type"] == "end":
+        if e and e[-1]["type"] == "end":
             yield e[0]["task"]["path"].split("#")[-1], e[-1]["reward_final"]
 
 
 def rewards(run):
     """Task -> its episodes' rewards."""
     found = {}
-    pairs = of_eval(run) if os.path.exists(run + "/results.jsonl") else of_episodes(run) if os.path.isdir(run) else \
-        ((r["task"], r["reward"]) for r in lines(run) if "reward" in r)
+    if os.path.exists(run + "/results.jsonl"):
+        pairs = of_eval(run)
+    elif os.path.exists(run + "/rewards.jsonl"):  # all that is left of what was sampled on another machine
+        pairs = of_rows(run + "/rewards.jsonl")
+    else:
+        pairs = of_episodes(run) if os.path.isdir(run) else of_rows(run)
     for task, reward in pairs:
         found.setdefault(task, []).append(reward)
     return found

@@ -68,7 +68,7 @@ def arm(name):
 
 
 turns = {f"stages.{stage}.keys.turns" for stage in ("rft", "before", "agentic", "after")}
-apart = {"no-value": {"stages.value"}, "no-rft": {"stages.rft.keys.lr"}, "no-loop": turns,
+apart = {"no-value": {"stages.value"}, "no-rft": {"stages.rft.learns"}, "no-loop": turns,
          "speedup": {"stages.agentic.keys.reward"}, "weak-judge": {"stages.agentic.keys.rule"}}
 found = {name: differences(arm("full"), arm(name)) for name in apart}
 ok(found == apart, "an arm differs from the whole recipe by what it is called after", found)
