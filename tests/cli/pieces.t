@@ -112,7 +112,10 @@ ok(code == 0 and [r["step"] for r in log] == [1, 2, 3, 4, 5] and log[:len(first)
    and run["carried"] == [len(first)], "the third one goes on with the same run", (said, run.get("carried")))
 with open(path("three/results.json")) as f:
     results = json.load(f)
-ok(results["measures"]["rise"]["tasks"] == 2, "and measures its rise over what the first one measured", results)
+ok(results["measures"]["rise"]["tasks"] == 2 and not os.path.exists(path("work/learn/before/episodes")),
+   "and measures its rise over what the first one measured, of which the rewards were kept", results)
+ok(all(len(os.listdir(path(d))) <= 8 for d in ("one", "two", "three")), "no call keeps more than eight files",
+   [os.listdir(path(d)) for d in ("one", "two", "three")])
 another_machine()
 code, said = piece("arm", path("arm"), "no-value", "2", path("three"))
 log = lines("work/no-value-2/agentic/log.jsonl")
@@ -122,6 +125,8 @@ code, said = piece("evaluate", path("evaluated"), path("three"))
 ok(code == 0 and "| nano | 2 |" in open(path("evaluated/card.md")).read(), "so does the evaluation", said)
 code, said = piece("replay", path("replayed"), path("three"))
 ok(code == 0 and len(lines("work/replay/again/log.jsonl")) == 2, "a run from recorded answers has the same hash", said)
+code, said = piece("replay", path("replayed"), path("three"), CALL="1")
+ok(code == 3, "a call that is too short for the second run says that it was cut", (code, said))
 code, said = piece("long", path("long"), os.path.join(ROOT, "recipes/small-4m.json"), "2", "256", "3", "20", "cpu",
                    LONG_STEP=os.path.join(os.path.dirname(WW), "tests/bench-long-step"))
 step = lines("long/long.json")
