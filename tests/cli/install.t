@@ -76,6 +76,11 @@ def carried():
             code, said = out_of([shell, "-ec", commands], cwd=there, env=env)
             ok(code == 0 and out_of([WW, "version"])[1] in said and "not found" not in said, f"they run by {shell}",
                said)
+        os.remove(os.path.join(there, "models"))
+        small = os.path.join(ROOT, "recipes/small-4m.json")
+        code, said = out_of(["sh", "-ec", f". carried/here.sh; build/tests/bench-long-step {small} 1 64 1 8 cpu"],
+                            cwd=there, env={**env, "WW_CARRIED_TO": os.path.join(there, "no-model")})
+        ok(code == 0 and '"own_tokens":8' in said and "cannot" not in said, "also without the shipped model", said)
 
 
 for goal in ([], ["demo"]):
