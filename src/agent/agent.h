@@ -86,6 +86,7 @@ struct ww_agent_opts {
 	double max_seconds;
 	int64_t context_tokens; /* 0: no limit */
 	int no_compaction;      /* a full context ends the episode */
+	int long_prompt_ends;   /* so does a first prompt that does not fit; else it is an error */
 	int decide;             /* solutions are timed until their reward is certain; judge.run() sees to it for a closing
 	                         * judgement, which it gets as WW_JUDGE_CALL */
 	double closing_seconds; /* a disturbed closing judgement is repeated within so many seconds; 0: never */

@@ -461,7 +461,7 @@ static enum ww_rc make_room(struct ww_agent_loop *l, int64_t *left, struct ww_er
 	}
 	*left = o->context_tokens - used;
 	l->out_of_context = *left < room;
-	if (l->out_of_context && !last_assistant(l))
+	if (l->out_of_context && !o->long_prompt_ends && !last_assistant(l))
 		return ww_err_set(err, WW_ERR_USAGE,
 			"the first prompt has %lld tokens and does not fit a context of %lld with a reply of %lld; "
 			"raise --context-tokens or --model-cache, take a model with a longer context, "

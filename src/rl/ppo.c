@@ -354,6 +354,18 @@ static enum ww_rc sample(struct ppo *p, int64_t step, struct ww_err *err)
 	return WW_OK;
 }
 
+/* A run that cannot begin; later on, steps of such tasks alone teach nothing and are passed. */
+static enum ww_rc check_sampled(const struct ppo *p, struct ww_err *err)
+{
+	int64_t own = p->state.total_tokens;
+	for (int64_t i = 0; i < p->o->episodes; i++)
+		own += p->t[i].own_n;
+	return own ? WW_OK
+			   : ww_err_set(err, WW_ERR_USAGE,
+					 "no prompt of its tasks fits into context-tokens (%" PRId64 "); raise it, or take other tasks",
+					 p->context);
+}
+
 /* ---- learning */
 
 static struct ww_rl_step_opts step_opts(const struct ppo *p, int64_t step)
@@ -545,7 +557,8 @@ static enum ww_rc one_step(struct ppo *p, struct ww_err *err)
 	struct ww_train_step r = { .step = p->state.step + 1, .steps = p->steps };
 	struct ww_rl_step_result x;
 	enum ww_rc rc;
-	if ((rc = sample(p, r.step, err)) != WW_OK || (rc = learn(p, &x, err)) != WW_OK)
+	if ((rc = sample(p, r.step, err)) != WW_OK || (rc = check_sampled(p, err)) != WW_OK ||
+		(rc = learn(p, &x, err)) != WW_OK)
 		return rc == WW_ERR_INTERRUPTED ? rc : ww_err_wrap(err, "step %" PRId64, r.step);
 	if (p->rollout.curriculum)
 		ww_curriculum_commit(p->rollout.curriculum);
@@ -612,6 +625,7 @@ static void release(struct ppo *p)
 		free(p->rollout.tasks[i]);
 	free(p->rollout.tasks);
 	free(p->rollout.drawn);
+	json_decref(p->rollout.too_long);
 	ww_curriculum_free(p->rollout.curriculum);
 	ww_tok_free(p->tok);
 	ww_share_close(&p->share);

@@ -206,6 +206,7 @@ static struct ww_agent_opts agent_opts(
 		.max_seconds = 1e7,
 		.context_tokens = r->context,
 		.no_compaction = 1,
+		.long_prompt_ends = 1,
 		.decide = decides(r),
 		.header = h,
 		.interrupted = r->hooks->interrupted,
@@ -216,6 +217,22 @@ static struct ww_agent_opts agent_opts(
 	a.judge.profile = profile;
 	a.judge.accounts = 0;
 	return a;
+}
+
+/* Once for each task, where its first prompt did not fit. */
+static void say_long_prompt(struct ww_rollout *r, const struct ww_rl_task *task, const struct ww_agent_result *result)
+{
+	if (strcmp(result->end.reason, "context") || result->turns)
+		return;
+	WW_LOCKED(&r->lock);
+	if (!r->too_long)
+		r->too_long = json_object();
+	if (json_object_get(r->too_long, task->id))
+		return;
+	json_object_set_new(r->too_long, task->id, json_true());
+	ww_train_say(r->hooks,
+		"%s: its prompt does not fit into context-tokens (%" PRId64 "); nothing is learnt from its episodes",
+		task->path, r->context);
 }
 
 static enum ww_rc run_group(void *arg, int64_t k, const struct ww_rl_task *task, struct ww_err *err)
@@ -250,6 +267,7 @@ static enum ww_rc run_group(void *arg, int64_t k, const struct ww_rl_task *task,
 	}
 	WW_TRY(open_policies(r, step, g, policies, err));
 	WW_TRY(ww_agent_parallel(&a, policies, n, results, err));
+	say_long_prompt(r, task, &results[0]);
 out:
 	for (int i = 0; i < n; i++) {
 		if (policies[i])

@@ -33,6 +33,7 @@ struct ww_rollout {
 	pthread_mutex_t lock;            /* of what follows */
 	int64_t sampled, judged, reused; /* episodes; verdicts asked of the judge; of content that was judged already */
 	double verdicts_s;               /* of the judge's device, each verdict's by itself: several overlap */
+	json_t *too_long;                /* ids of tasks whose prompt did not fit */
 	int64_t missing, ended, replies; /* of the call of ww_rollout_fill(): episodes to sample; ended; replies so far */
 };
 

@@ -512,6 +512,31 @@ static void the_reward_is_on_the_last_own_token(void **state)
 	ww_recorded_set_release(&s);
 }
 
+/* ---- a prompt that does not fit */
+
+static void a_prompt_that_is_too_long_costs_its_task_alone(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct toy t = { .workers = 1, .long_task = 1 };
+	struct ww_recipe o = toy_recipe(run_of("long-prompt"));
+	(void)state;
+	o.context_tokens = 2500;
+	heard = (struct ww_str)WW_STR_INIT(1 << 16);
+	must(&o, &t);
+	const char *line = strstr(heard.p, "1.py: its prompt does not fit into context-tokens (2500)");
+	assert_true(line && !strstr(strchr(line, '\n'), "does not fit")); /* said once */
+	json_auto_t *v = log_line(o.output, 3);
+	assert_int_equal(ww_json_int(v, "cut", 0), 2);
+	assert_true(ww_json_int(v, "own_tokens", 0) > 0 && ww_json_num(v, "norm", 0) > 0);
+	ww_str_release(&heard);
+	heard = (struct ww_str){ 0 };
+	o = toy_recipe(run_of("no-prompt"));
+	o.context_tokens = 3;
+	assert_int_equal(toy_train(&o, &t, &err), WW_ERR_USAGE);
+	assert_string_equal(
+		err.msg, "step 1: no prompt of its tasks fits into context-tokens (3); raise it, or take other tasks");
+}
+
 /* ---- collapses */
 
 static void stops(struct ww_recipe *o, struct toy *t, const char *why)
@@ -583,7 +608,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(time_is_told_by_activity), cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped),
 		cmocka_unit_test(every_option_takes_a_step), cmocka_unit_test(each_architecture_takes_a_step),
 		cmocka_unit_test(raw_speedups_are_learnt_from), cmocka_unit_test(kl_holds_the_policy_near_its_reference),
-		cmocka_unit_test(the_reward_is_on_the_last_own_token), cmocka_unit_test(the_policy_learns),
+		cmocka_unit_test(the_reward_is_on_the_last_own_token),
+		cmocka_unit_test(a_prompt_that_is_too_long_costs_its_task_alone), cmocka_unit_test(the_policy_learns),
 		cmocka_unit_test(a_collapse_stops_the_run) };
 	all = unit_all(argc, argv);
 	setenv("WARPWRIGHT_THREADS", "1", 0);

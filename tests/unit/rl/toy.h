@@ -30,6 +30,7 @@ struct toy {
 	int fails_at;         /* this verdict is none: the judge's machine fails; 0: never */
 	int same_files;       /* every first turn writes the same */
 	int leases;           /* a verdict holds the device for a millisecond, and says that it was a second */
+	int long_task;        /* what the second task is told has hundreds of tokens */
 	int invalid_pays;     /* a call of an unknown tool comes with the best solution */
 	int64_t policy_lines; /* replies */
 };
@@ -139,12 +140,13 @@ struct toy_policy {
 };
 
 /* A short prompt, so that a step costs little: the first two messages have a letter each, and nothing is offered. */
-static inline struct ww_message *toy_short(const struct ww_message *msgs, size_t n)
+static inline struct ww_message *toy_short(const struct toy *t, const struct ww_message *msgs, size_t n)
 {
 	struct ww_message *m = calloc(n + 1, sizeof(*m));
 	memcpy(m, msgs, n * sizeof(*m));
 	for (size_t i = 0; i < n && i < 2; i++)
-		m[i].text = (char *)(uintptr_t)(i ? "t" : "s");
+		if (!i || !t->long_task || !strstr(m[i].text, "which = 1"))
+			m[i].text = (char *)(uintptr_t)(i ? "t" : "s");
 	return m;
 }
 
@@ -182,7 +184,7 @@ static inline void toy_read(const struct toy *t, int first, int32_t token, struc
 static inline int toy_next(struct ww_policy *self, const struct ww_ask *ask, struct ww_reply *out, struct ww_err *err)
 {
 	struct toy_policy *p = (struct toy_policy *)self;
-	struct ww_message *msgs = toy_short(ask->msgs, ask->n);
+	struct ww_message *msgs = toy_short(p->t, ask->msgs, ask->n);
 	struct ww_ask a = *ask;
 	int first = 1;
 	a.msgs = msgs;
@@ -202,7 +204,7 @@ static inline int toy_next(struct ww_policy *self, const struct ww_ask *ask, str
 static inline int64_t toy_count(struct ww_policy *self, const struct ww_message *msgs, size_t n)
 {
 	struct toy_policy *p = (struct toy_policy *)self;
-	struct ww_message *m = toy_short(msgs, n);
+	struct ww_message *m = toy_short(p->t, msgs, n);
 	int64_t count = p->model->ops->count_tokens(p->model, m, n);
 	free(m);
 	return count;
