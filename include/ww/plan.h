@@ -145,7 +145,7 @@ int ww_scratch(struct ww_plan *p, long long bytes);
 void ww_launch(struct ww_plan *p, const char *kernel, long long gx, long long gy, long long gz, int bx, int by, int bz);
 /* Dynamic shared memory of the last launch (cpu: scratch of each thread, 64-byte aligned, content undefined). */
 void ww_shared(struct ww_plan *p, long long bytes);
-/* Thread-block cluster of the last launch; must divide the grid.  cuda only. */
+/* Thread-block cluster of the last launch, at most 16 blocks; must divide the grid.  cuda only. */
 void ww_cluster(struct ww_plan *p, int x, int y, int z);
 /* All blocks of the last launch are resident at once (the judge checks that they fit), so that a grid barrier can be
  * built on scratch memory.  cuda only. */

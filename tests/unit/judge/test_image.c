@@ -231,7 +231,8 @@ static void launches(void **state)
 	REFUSE(L(0).shared_bytes = -1, "shared memory");
 	REFUSE(L(0).cluster[0] = 5, "does not divide");
 	REFUSE(L(0).cluster[2] = 0, "does not divide");
-	REFUSE((L(0).grid[0] = 16, L(0).cluster[0] = 8), "more than 8 blocks");
+	REFUSE((L(0).grid[0] = 32, L(0).cluster[0] = 32), "not in 1..16");
+	REFUSE((L(0).grid[0] = 16, L(0).cluster[0] = 16), "more than 16 blocks");
 	REFUSE(L(0).flags = 4, "unknown flags");
 	REFUSE(L(0).flags |= WW_NODE_PDL, "the node ahead");
 	REFUSE(L(N_TMAP).flags = WW_NODE_PDL, "the node ahead");
