@@ -172,6 +172,7 @@ CHECKS = (("split", "short rows are split by a warp each as by a block each, and
           ("few", "conv_few of up to 16 channels, odd sizes, strides and dilations, to 2e-6 of a sum's magnitudes"),
           ("halves", "exp, expm1, log1p, sigmoid and gelu of every half and bfloat16, to 1e-5"),
           ("near", "expm1 and log1p without branches: to 1e-6, infinities and zeros as in C"),
+          ("ring", "rows that come to a cluster's shared memory while others are done, of any length"),
           ("sort", "sorted rows of all types and lengths, whole and in part"),
           ("scalar", "sigmoids over all arguments with a result that is not zero"),
           ("scan", "scans along the last and a middle axis, shared by one thread to eight"),

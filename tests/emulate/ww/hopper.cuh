@@ -111,6 +111,25 @@ inline void tma_load4(unsigned dst, const ww_tensor_map *m, unsigned bar, int c0
 	tma_load(dst, m, bar, { c0, c1, c2, c3, 0 }, host::rank);
 }
 
+inline void bulk_load(unsigned dst, const void *from, unsigned bytes, unsigned bar)
+{
+	if (dst % 16 || (unsigned long long)from % 16 || bytes % 16 || !bytes)
+		host::fail("a copy of bytes that are not whole vectors");
+	for (unsigned i = 0; i < bytes; i += 16)
+		*(uint4 *)shared_at(dst + i) = *(const uint4 *)((const char *)from + i);
+	mbarrier &b = barrier_at(bar);
+	b.bytes -= bytes;
+	b.settle();
+}
+
+inline void send(float *p, int rank, float v, unsigned bar)
+{
+	*(float *)shared_at(saddr(p), (unsigned)rank) = v;
+	mbarrier &b = barrier_at(bar, (unsigned)rank);
+	b.bytes -= 4;
+	b.settle();
+}
+
 inline void cluster_barrier() { host::wait_blocks(); }
 inline int cluster_rank() { return (int)host::rank; }
 template <int N> void regs_grow() {}

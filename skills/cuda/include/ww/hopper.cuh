@@ -103,6 +103,24 @@ __device__ __forceinline__ void tma_load4(
 		: "memory");
 }
 
+/* `bytes` one behind the other, a multiple of 16, both places aligned to 16; `bar` of this block counts them. */
+__device__ __forceinline__ void bulk_load(unsigned dst, const void *from, unsigned bytes, unsigned bar)
+{
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst),
+		"l"((u64)from), "r"(bytes), "r"(bar)
+		: "memory");
+}
+
+/* `v` to the float at `p` in block `rank` of the cluster, whose barrier at `bar` counts 4 bytes: whoever waits for that
+ * sees it.  No fence, which would also wait for all stores to memory, as one of the cluster's barrier does. */
+__device__ __forceinline__ void send(float *p, int rank, float v, unsigned bar)
+{
+	asm volatile("{\n.reg .b32 a, b;\nmapa.shared::cluster.u32 a, %0, %1;\nmapa.shared::cluster.u32 b, %3, %1;\n"
+				 "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [a], %2, [b];\n}" ::"r"(saddr(p)),
+		"r"(rank), "f"(v), "r"(bar)
+		: "memory");
+}
+
 /* ---- clusters, registers ----------------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void cluster_barrier()

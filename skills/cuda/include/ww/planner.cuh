@@ -411,6 +411,17 @@ struct pl_exponentials {
 	PL_FN float about(float m) const { return sum * expf(most - m); }
 };
 
+/* Of what each of N threads, or blocks, has. */
+template <int OP, int N> PL_FN float pl_all(const float *each)
+{
+	float v = each[0];
+
+#pragma unroll
+	for (int i = 1; i < N; i++)
+		v = pl_comb<OP>(v, each[i]);
+	return v;
+}
+
 /* Between the CL blocks that share a row, v being the same in all threads of a block.  Every reduction has its own
  * slot, so one barrier each is enough. */
 template <int OP, int CL> PL_FN float pl_cluster(float v, float *slot)

@@ -56,6 +56,14 @@ __device__ __forceinline__ float max_nan(float a, float b)
 }
 __device__ __forceinline__ float min_nan(float a, float b) { return -max_nan(-a, -b); } /* signs cost nothing */
 
+/* 16 bytes to memory in one access, whatever the compiler finds out about `p`: of `*(uint4 *)p` with 64-bit indices it
+ * made four. */
+__device__ __forceinline__ void store16(void *p, uint4 v)
+{
+	asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+		: "memory");
+}
+
 /* Wait until `threads` threads of the block, whole warps, have come here with this number from 1 to 15. */
 __device__ __forceinline__ void meet(int number, int threads)
 {

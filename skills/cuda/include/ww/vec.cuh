@@ -129,6 +129,20 @@ template <int N, class T> __device__ __forceinline__ void store(T *p, const floa
 template <int N, class T> __device__ __forceinline__ void load_stream(const T *p, float (&v)[N]) { load(p, v); }
 template <int N, class T> __device__ __forceinline__ void store_stream(T *p, const float (&v)[N]) { store(p, v); }
 
+/* As store(), by accesses of 16 bytes where N elements fill them. */
+template <int N, class T> __device__ __forceinline__ void store_whole(T *p, const float (&v)[N])
+{
+	typename pieces<T, N>::u u;
+	if (pieces<T, N>::step < 16)
+		return store(p, v);
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		u.elem[i] = from_float<T>(v[i]);
+#pragma unroll
+	for (int i = 0; i < pieces<T, N>::count; i++)
+		store16((char *)p + 16 * i, *(const uint4 *)&u.word[i]);
+}
+
 /* N elements from an address of any alignment. */
 template <int N, class T> __device__ __forceinline__ void load_any(const T *p, float (&v)[N])
 {
