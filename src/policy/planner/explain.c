@@ -50,7 +50,9 @@ static const char *rows_schedule(struct pl *pl, const struct kern *k)
 	return pl_fmt(pl, "%lld rows of %lld, %s%s%s%s%s", extent(k->row, k->n_row), extent(k->col, k->n_col),
 		l->n_pass ? pl_fmt(pl, "%d pass%s, ", l->n_pass, l->n_pass == 1 ? "" : "es") : "", along,
 		skeletons[l->skeleton], l->held ? ", rows stay in registers between passes" : "",
-		l->cluster ? ", a cluster of blocks may share a row" : "");
+		l->ring          ? ", rows come to a cluster's shared memory while others are done"
+			: l->cluster ? ", a cluster of blocks may share a row"
+						 : "");
 }
 
 static const char *how_it_runs(struct pl *pl, const struct kern *k)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <ww/recipe/conv_tile.h>
 #include <ww/recipe/gemm_tile.h>
+#include <ww/recipe/ring.h>
 
 static const char *source_dir(void)
 {
@@ -3049,6 +3050,32 @@ static void test_long_rows_of_16_bits(void **state)
 	}
 }
 
+/* Many long rows come to a cluster's shared memory: as few blocks as have room for two rows or more, 16 on a whole
+ * device; few rows, or longer ones, do not. */
+static void test_rings(void **state)
+{
+	static const char *const want[] = { "ww::ring<float, CL, k0_DEPTH, k0_VECTORS, 2> ring(in_x, rows, cols,",
+		"ww::load(staged + i5_0, x0);", "a1 = pl_all<PL_SUM, CL>(ring.share(1, a1));" };
+	static const struct {
+		long long rows, cols;
+		int itemsize, sms, blocks, depth;
+	} rings[] = { { 4096, 50257, 4, 132, 2, 2 }, { 4096, 393216, 4, 132, 16, 2 }, { 4096, 393216, 4, 120, 0, 0 },
+		{ 32768, 65535, 4, 132, 4, 3 }, { 32768, 65535, 2, 132, 2, 3 }, { 32768, 17000, 4, 132, 1, 3 },
+		{ 100, 393216, 4, 132, 0, 0 }, { 4096, 500000, 4, 132, 0, 0 } };
+	struct pl_result r = cuda_holds("cuda_softmax.json", want, WW_ARRAY_LEN(want), 1);
+
+	(void)state;
+	assert_non_null(strstr(r.plan_text, "ww_shared(p, r.bytes);"));
+	ww_pl_result_release(&r);
+	for (size_t i = 0; i < WW_ARRAY_LEN(rings); i++) {
+		struct ww_ring ring = ww_ring_of(rings[i].rows, rings[i].cols, rings[i].itemsize, rings[i].sms, 232448);
+
+		assert_int_equal(ring.blocks, rings[i].blocks);
+		assert_int_equal(ring.depth, rings[i].depth);
+		assert_true(ring.bytes <= 232448 - 1024 && (long long)ring.vectors * ring.blocks * 16 <= 8 << 20);
+	}
+}
+
 /* A product of 16 bits that later rows read is written by the library, with its bias and in 16 bits. */
 static void test_sums_with_bias(void **state)
 {
@@ -3646,9 +3673,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_half_on_the_cpu),
 		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_ends_of_products),
 		cmocka_unit_test(test_memory_orders), cmocka_unit_test(test_sums_with_bias),
-		cmocka_unit_test(test_long_rows_of_16_bits), cmocka_unit_test(test_forms_of_products),
-		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_long_rows_of_16_bits), cmocka_unit_test(test_rings),
+		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
+		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_range_of_packed_images), cmocka_unit_test(test_range_of_packed_heads),
 		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
 		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place),

@@ -207,7 +207,7 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
-enum { STEPS = 4 }; /* of a thread along its row that are unrolled */
+enum { STEPS = 4, RING_THREADS = 512 }; /* of a thread along its row that are unrolled; of a block of a ring */
 
 static const char *red_op(enum pl_red r)
 {
@@ -296,7 +296,9 @@ static void close_sum(const struct kern *k, int i, struct ww_str *s)
 		ww_str_addf(s, "pl_%s_arg<%s, %s>(a%d, w%d, box);\n", across, red_op(red), threads, i, i);
 	else
 		ww_str_addf(s, "a%d = pl_%s<%s, %s>(a%d, box);\n", i, across, red_op(red), threads, i);
-	if (k->loop->cluster)
+	if (k->loop->ring)
+		ww_str_addf(s, "if (CL > 1)\n\ta%d = pl_all<%s, CL>(ring.share(%d, a%d));\n", i, red_op(red), i, i);
+	else if (k->loop->cluster)
 		ww_str_addf(s, "a%d = pl_cluster<%s, CL>(a%d, &cbox[%d]);\n", i, red_op(red), i, i);
 }
 
@@ -376,7 +378,12 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 	one = pl_fmt(pl, "%s%s%s%s%s#pragma unroll\nfor (int l = 0; l < V; l++) {\nconst ix_t %s = %s + l;\n%s}\n%s%s}\n",
 		column_axes(pl, k, start), l->held ? "" : pl_cuda_arrays(pl, p->load, p->n_load, "[V]"), p->arrays, g.arrays.p,
 		pl_cuda_loads(pl, l->lane, p->load, p->n_load, start, sub), lane, start, b.p, g.after.p, p->after);
-	if (l->held)
+	if (l->ring)
+		ww_str_addf(s,
+			"#pragma unroll %d\nfor (ix_t c = (ix_t)ring.begin + lane * V; c < ring.whole; c += T * V) {\n%s"
+			"for (int i = lane; i < ring.edges; i += T) {\nenum { V = 1 };\nconst ix_t c = (ix_t)ring.edge(i);\n\n%s",
+			STEPS, one, one);
+	else if (l->held)
 		ww_str_addf(s,
 			"%s#pragma unroll\nfor (int j = 0; j < CH; j++) {\n"
 			"const ix_t c = ((ix_t)(j * CL + rank) * T + lane) * V;\n\nif (c < cols) {\n%s}\n",
@@ -418,15 +425,31 @@ static const char *hold_columns(struct pl *pl, const struct kern *k)
 		PL_DOWN, loads, PL_HELD / 2, loads, PL_HELD, k->name);
 }
 
+/* Bytes of the widest element that the kernel reads. */
+static int bytes_read(struct pl *pl, struct kern *k)
+{
+	const struct ix *off[512];
+	struct buf *buf[512];
+	int size = 1;
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		size = (int)ww_max(size, pl_itemsize(buf[i]->dt));
+	return size;
+}
+
 /* Text of plan.c: of many long columns more threads share each, as long as a thread has some 256 left: 524,160 columns
  * of 4,096 floats in blocks of 256 are less than two rounds, at 3.4 MB/us; 16 blocks in place of one end at different
  * times.  Of few (what parts of statistics become) blocks have 8, and threads each wait for fewer loads. */
-static const char *long_columns(void)
+static const char *long_columns(struct pl *pl, struct kern *k)
 {
-	return "\t\twhile (ty < 16 && cols >= 512 * ty && rows * ty < 32768LL * ww_device(p)->sm_count) {\n"
-		   "\t\t\tty *= 2;\n\t\t\tif (tx > 32 && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
-		   "\t\twhile (ty >= 16 && tx * ty <= 512 && cols >= 16 * ty && rows * ty < 128LL * ww_device(p)->sm_count) {\n"
-		   "\t\t\tty *= 2;\n\t\t\ttx = tx > 8 ? tx / 2 : 8;\n\t\t}\n";
+	int wide = 128 / (int)ww_max(2, ww_min(4, bytes_read(pl, k))); /* a line of 128 bytes */
+
+	return pl_fmt(pl,
+		"\t\twhile (ty < 16 && cols >= 512 * ty && rows * ty < 32768LL * ww_device(p)->sm_count) {\n"
+		"\t\t\tty *= 2;\n\t\t\tif (tx > %d && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
+		"\t\twhile (ty >= 16 && tx * ty <= 512 && cols >= 16 * ty && rows * ty < 128LL * ww_device(p)->sm_count) {\n"
+		"\t\t\tty *= 2;\n\t\t\ttx = tx > 8 ? tx / 2 : 8;\n\t\t}\n",
+		wide);
 }
 
 /* A thread is a row. */
@@ -455,7 +478,7 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\t\tty *= 2;\n\t\t\tif (tx > 32 && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
 		"%s\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n"
 		"\t\tww_launch(p, \"@\", ww_cdiv(rows, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
-		rows, cols, l->held ? hold_columns(pl, k) : long_columns(), pl_plan_args(pl, k, "\t\t"));
+		rows, cols, l->held ? hold_columns(pl, k) : long_columns(pl, k), pl_plan_args(pl, k, "\t\t"));
 }
 
 static int add_work(void *ctx, struct val *v, const struct ix *const *idx)
@@ -674,12 +697,48 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_plan_args(pl, k, "\t\t"));
 }
 
+/* Rows that a cluster's blocks bring to shared memory one behind the other. */
+static void print_rows_ring(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct loop *l = k->loop;
+	const char *rows = ix_text(pl, l->outer), *cols = ix_text(pl, l->len), *type = pl_ctype(l->ring->dt, pl->target);
+	const char *guard = l->others || k->n_col > 1
+		? pl_fmt(pl, "\t\tif ((%s%s) %% %d)\n\t\t\tww_fail(p, \"rows that are not whole vectors\");\n",
+			  ix_text(pl, l->lane->b), l->terms, 16 / pl_itemsize(l->ring->dt))
+		: "";
+
+	ww_str_adds(s,
+		pl_named(pl, k,
+			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_T, 1) @(%s)\n{\n%s"
+			"\tenum { T = @_T, V = %d, CL = @_CL };\n\t__shared__ double box[64];\n"
+			"\tconst int lane = threadIdx.x, rank = %s %% CL;\n"
+			"\tconst ix_t rows = %s, cols = %s, first = (ix_t)%s / CL * @_EACH;\n"
+			"\tconst ix_t end = rows - first < @_EACH ? rows : first + @_EACH;\n"
+			"\tww::ring<%s, CL, @_DEPTH, @_VECTORS, %d> ring(%s, rows, cols, first, end, rank);\n\n"
+			"\tfor (ix_t row = first; row < end; row++) {\n\t\tconst %s *const staged = ring.take();\n\n",
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), 16 / pl_itemsize(l->ring->dt), block_of(k), rows, cols,
+			block_of(k), type, k->n_red, l->ring->name, type));
+	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
+	ww_str_addf(s, "%s\t\tring.release();\n\t}\n\tring.leave();\n}\n\n", pl_indent(pl, row_body(pl, k), 1));
+	k->launch = pl_named(pl, k,
+		"\t{\n\t\tconst long long rows = %s, cols = %s;\n"
+		"\t\tconst struct ww_ring r = ww_ring_of(rows, cols, %d, ww_device(p)->sm_count,\n"
+		"\t\t\tww_device(p)->shared_per_block_bytes);\n\n"
+		"\t\tif (!r.blocks)\n\t\t\tww_fail(p, \"rows that no cluster holds\");\n%s"
+		"\t\tww_define(p, \"@_T\", %d);\n\t\tww_define(p, \"@_CL\", r.blocks);\n"
+		"\t\tww_define(p, \"@_DEPTH\", r.depth);\n\t\tww_define(p, \"@_VECTORS\", r.vectors);\n"
+		"\t\tww_define(p, \"@_EACH\", r.each);\n"
+		"\t\tww_launch(p, \"@\", ww_cdiv(rows, r.each) * r.blocks, 1, 1, %d, 1, 1);\n\t\tww_shared(p, r.bytes);\n"
+		"\t\tif (r.blocks > 1)\n\t\t\tww_cluster(p, r.blocks, 1, 1);\n%s\t}\n",
+		rows, cols, pl_itemsize(l->ring->dt), guard, RING_THREADS, RING_THREADS, pl_plan_args(pl, k, "\t\t"));
+}
+
 void pl_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	if (k->kind == K_POINT)
 		(k->loop->beside ? print_point_beside : k->loop->by_row ? print_point_by_row : print_point)(pl, k, s);
 	else if (k->kind == K_ROW)
-		(k->loop->along == ROWS ? print_rows_down : print_rows_across)(pl, k, s);
+		(k->loop->ring ? print_rows_ring : k->loop->along == ROWS ? print_rows_down : print_rows_across)(pl, k, s);
 	else
 		pl_anchor_ops[k->anchor->kind]->print[1](pl, k, s);
 }
@@ -687,19 +746,20 @@ void pl_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 const char *pl_headers_cuda(struct pl *pl)
 {
 	const char *device = "#include <ww/planner.cuh>\n";
-	int used[S_COUNT] = { 0 }, library = 0;
+	int used[S_COUNT] = { 0 }, library = 0, ring = 0;
 
 	for (int i = 0; i < pl->n_kern; i++) {
 		library |= pl->kern[i]->loop->library & BY_LIBRARY;
+		ring |= pl->kern[i]->loop->ring != NULL;
 		if (pl->kern[i]->anchor)
 			used[pl->kern[i]->anchor->kind] = 1;
 		used[S_SCAN] |= pl_scans(pl->kern[i]);
 	}
 	pl->recipes = "";
-	for (int i = 0; i <= S_COUNT; i++) {
-		const char *name = i < S_COUNT ? pl_anchor_ops[i]->header : "library";
+	for (int i = 0; i <= S_COUNT + 1; i++) {
+		const char *name = i < S_COUNT ? pl_anchor_ops[i]->header : i == S_COUNT ? "library" : "ring";
 
-		if (!(i < S_COUNT ? used[i] : library && !used[S_TURN]))
+		if (!(i < S_COUNT ? used[i] : i == S_COUNT ? library && !used[S_TURN] : ring))
 			continue;
 		device = pl_fmt(pl, "%s#include <ww/%s.cuh>\n", device, name);
 		pl->recipes = pl_fmt(pl, "%s#include <ww/recipe/%s.h>\n", pl->recipes, name);

@@ -30,6 +30,7 @@ struct vload {
 	int one;                /* functors: it loads one element, the same for all lanes */
 	int apart;              /* elements from lane to lane, all of which are loaded; 0: one */
 	const struct ix *which; /* apart: the number of the one that a lane takes, below `apart` */
+	int any;                /* it may begin anywhere: its elements are loaded one by one */
 	const struct ix *step;  /* functors: elements from lane to lane, loaded one by one; NULL: one */
 };
 

@@ -10,6 +10,8 @@
 #include <math.h>
 #include <string.h>
 
+#include <ww/recipe/ring.h>
+
 int pl_or_else(int knob, int value) { return knob ? knob : value; }
 
 const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int n)
@@ -183,7 +185,7 @@ const struct ix *pl_in_row(struct pl *pl, const struct kern *k, const struct ix 
 	return ix_subst(pl, off, k->row, first, k->n_row);
 }
 
-/* v from the block's rows in shared memory (`own`: which of them is the thread's). */
+/* v from the block's rows in shared memory (`own`: which of them is the thread's), or from the ring's one. */
 static void take_staged(struct pl *pl, const struct kern *k, struct vload *v)
 {
 	struct buf *b = pl_alloc(pl, sizeof(*b));
@@ -191,7 +193,18 @@ static void take_staged(struct pl *pl, const struct kern *k, struct vload *v)
 	*b = *v->buf;
 	b->name = "staged";
 	v->buf = b;
-	v->base = ix_add(pl, ix_mul(pl, ix_temp(pl, "own"), k->loop->len), pl_in_row(pl, k, v->base));
+	v->base = pl_in_row(pl, k, v->base);
+	if (k->loop->staged)
+		v->base = ix_add(pl, ix_mul(pl, ix_temp(pl, "own"), k->loop->len), v->base);
+}
+
+/* Does no row change what v loads (a weight for each column)? */
+static int is_of_column(const struct kern *k, const struct vload *v)
+{
+	for (int d = 0; d < k->n_row; d++)
+		if (ix_has(v->base, k->row[d]))
+			return 0;
+	return !v->cond && v->buf->dt != WW_BOOL && !ix_looks_up(v->base);
 }
 
 /* Vector loads of a cuda pass: those that were first needed in it, where earlier ones stay in registers. */
@@ -202,11 +215,13 @@ static void pass_loads(struct writer *w, struct pass *p)
 	for (int i = 0; i < w->e.n_vload; i++)
 		if (w->e.vload[i].stage == p->stage) {
 			load[p->n_load++] = w->e.vload[i];
-			if (w->e.vload[i].apart)
+			load[p->n_load - 1].any = w->l->ring && w->l->singly && is_of_column(w->k, &w->e.vload[i]);
+			if (w->e.vload[i].apart || load[p->n_load - 1].any)
 				continue;
-			w->l->terms = pl_cuda_terms(w->pl, w->l->terms, w->e.vload[i].base, w->e.lane);
+			w->l->terms = pl_cuda_row_terms(w->pl, w->k, w->l->terms, w->e.vload[i].base);
 			w->l->terms = pl_cuda_cond_terms(w->pl, w->l->terms, w->e.vload[i].cond, w->e.lane);
-			if (w->e.vload[i].buf == w->l->staged)
+			if (w->e.vload[i].buf == w->l->staged ||
+				(w->e.vload[i].buf == w->l->ring && pl_lies_in_rows(w->pl, w->k, w->e.vload[i].base)))
 				take_staged(w->pl, w->k, &load[p->n_load - 1]);
 		}
 	p->load = load;
@@ -300,6 +315,7 @@ int pl_write_loop(struct pl *pl, struct kern *k, const char *start, const char *
 	w.e.block[2] = &w.col;
 	l->n_pass = 0;
 	l->terms = l->finish = "";
+	l->others = 0;
 	for (int s = 0; s < k->n_stage; s++)
 		if (has_stage(k, s))
 			write_pass(&w, s, start, cond);
@@ -534,6 +550,11 @@ static const struct ix *place_in_rows(struct pl *pl, const struct kern *k, const
 	return ix_add(pl, ix_mul(pl, row, wide), col);
 }
 
+int pl_lies_in_rows(struct pl *pl, const struct kern *k, const struct ix *off)
+{
+	return ix_same(off, place_in_rows(pl, k, k->loop->len, 1));
+}
+
 static int has_any(const struct ix *off, const struct ix_atom *const *v, int n)
 {
 	for (int i = 0; i < n; i++)
@@ -609,6 +630,75 @@ static void find_staged(struct pl *pl, struct kern *k)
 		l->staged = NULL;
 }
 
+/* cuda: may a cluster's blocks hold the rows of k in shared memory?  Rows of which a block's registers hold all are
+ * better there. */
+static int may_be_ring(struct pl *pl, const struct kern *k)
+{
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	int fits = pl->dev.cc >= 90 && k->loop->along == COLUMNS && !kn->plain && !kn->rows.threads && !kn->rows.vec &&
+		!kn->rows.reread && !pl_scans(k) && !has_places(k) && k->n_red > 0 && k->n_red <= WW_RING_REDUCTIONS &&
+		pl_stores_per_column(k) && ix_num(k->loop->len) > 16384;
+
+	for (int i = 0; i < k->n_red; i++)
+		fits &= !strcmp(pl_acc_type(k->red[i]->arg[0]->dt), "float");
+	return fits;
+}
+
+/* The one operand of reductions that rows change, where its rows lie one behind the other and are enough of them. */
+static const struct buf *ringed(struct pl *pl, const struct kern *k)
+{
+	const struct loop *l = k->loop;
+	const struct vload *v = NULL;
+	int n = 0;
+
+	for (int p = 0; p < l->n_pass && l->pass[p].stage < k->n_stage; p++)
+		for (int i = 0; i < l->pass[p].n_load; i++)
+			if (!is_of_column(k, &l->pass[p].load[i])) {
+				v = &l->pass[p].load[i];
+				n++;
+			}
+	return n == 1 && !v->cond && !v->apart && pl_is_float(v->buf->dt) && !v->buf->of &&
+			pl_lies_in_rows(pl, k, v->base) &&
+			ww_ring_of(ix_num(pl_extent(pl, k->row, k->n_row)), ix_num(l->len), pl_itemsize(v->buf->dt),
+				pl->dev.sm_count, pl->dev.shared_per_block_bytes)
+				.blocks
+		? v->buf
+		: NULL;
+}
+
+/* Are all vectors of a ring's kernel aligned, wherever rows begin in one, or at the sizes at hand? */
+static int is_whole(const struct loop *l, int n_col)
+{
+	return (!l->others && n_col == 1) || (l->others < 2 && ix_num(l->lane->b) % (16 / pl_itemsize(l->ring->dt)) == 0);
+}
+
+/* cuda: many long rows of one operand that several passes need (ww/ring.cuh).  Where rows are not whole vectors, what
+ * else lies along the columns is loaded one by one if all rows share it, and no ring's if not; nor are columns of
+ * several dimensions.  0: k is none of these. */
+static int write_ring(struct pl *pl, struct kern *k, const char *start, const char *first)
+{
+	struct loop *l = k->loop;
+
+	if (!may_be_ring(pl, k))
+		return 0;
+	l->held = l->cluster = 1;
+	pl_write_loop(pl, k, start, "", first);
+	l->held = 0;
+	l->ring = ringed(pl, k);
+	if (!l->ring)
+		return 0;
+	pl_write_loop(pl, k, start, "", first);
+	if (!is_whole(l, k->n_col) && k->n_col == 1) {
+		l->singly = 1;
+		pl_write_loop(pl, k, start, "", first);
+	}
+	if (!is_whole(l, k->n_col)) {
+		l->ring = NULL;
+		l->singly = 0;
+	}
+	return l->ring != NULL;
+}
+
 static void cuda_rows(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
@@ -620,7 +710,7 @@ static void cuda_rows(struct pl *pl, struct kern *k)
 																							: COLUMNS;
 	if (l->along == ROWS) {
 		write_down(pl, k, start, "if (live && ty == 0)\n\t");
-	} else {
+	} else if (!write_ring(pl, k, start, "if (lane == 0 && rank == 0)\n\t")) {
 		hold_across(pl, k);
 		l->turned = l->along == COLUMNS && is_turned(pl, k) ? "" : NULL;
 		find_staged(pl, k);

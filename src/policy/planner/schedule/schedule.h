@@ -70,10 +70,14 @@ struct loop {
 	int asks_ahead;   /* cuda, pointwise: a thread's vectors are all loaded before the first is stored */
 	int behind;       /* cuda, pointwise: a thread computes all of its vectors before it stores the first */
 	int across; /* pointwise: rows are neighbours for some operands (cuda: a warp does so many of few columns); 0: no */
-	int threads, vec;   /* cuda: of a block (rows: least for one row); elements of a vector, at most */
-	const char *terms;  /* cuda: "| a | b": what must be multiples of the vector's elements */
-	int held, cluster;  /* cuda, rows: vectors stay in registers between passes; several blocks may share a row */
-	int stepwise;       /* cuda, rows: small blocks go along their row step by step */
+	int threads, vec;       /* cuda: of a block (rows: least for one row); elements of a vector, at most */
+	const char *terms;      /* cuda: "| a | b": what must be multiples of the vector's elements */
+	int held, cluster;      /* cuda, rows: vectors stay in registers between passes; several blocks may share a row */
+	int stepwise;           /* cuda, rows: small blocks go along their row step by step */
+	const struct buf *ring; /* cuda, rows: what a cluster's blocks bring to shared memory row by row, while earlier rows
+	                         * are done (ww/ring.cuh); or NULL */
+	int others; /* of a ring: vectors that do not lie as its rows: 0: none, 1: whole at the sizes at hand, 2: some not
+	             */
 	const char *turned; /* cuda, rows, of a result that lies along the rows: stores an element of what the block's
 	                     * threads left in shared memory, so that neighbours store neighbours; or NULL */
 	/* cuda, rows: what a block brings to shared memory by vectors, since no vector divides its rows, and what it stores
@@ -143,6 +147,8 @@ enum { PL_BESIDE = 8, PL_SEGMENT = 64 };
 /* point.c, cuda: do blocks have so many rows side by side, of `cols` vectors of vec elements of so many bytes, at most
  * `most` elements a thread? */
 int pl_fits_beside(const struct pl *pl, int64_t rows, int64_t cols, int vec, int size, int most);
+/* Is `off` the place of row and column where rows as long as those of k follow each other? */
+int pl_lies_in_rows(struct pl *pl, const struct kern *k, const struct ix *off);
 /* The linear number of a row kernel's current column, as text. */
 const char *pl_linear_column(struct pl *pl, struct kern *k);
 /* `off` of the first row. */
@@ -178,6 +184,8 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 	const char **decl, const char *cond);
 /* Append "| a | b ...": the factors of the terms of `off` beside the lane, as text of plan.c. */
 const char *pl_cuda_terms(struct pl *pl, const char *terms, const struct ix *off, const struct ix_atom *lane);
+/* For a vector of row kernel k at `off`: the same, but of a ring, whose rows' vectors may begin anywhere. */
+const char *pl_cuda_row_terms(struct pl *pl, struct kern *k, const char *terms, const struct ix *off);
 /* Are all factors of the terms beside the lane multiples of n at the sizes at hand? */
 int pl_divides(const struct ix *off, const struct ix_atom *lane, int n);
 /* The plan fails where such terms are not multiples of n. */

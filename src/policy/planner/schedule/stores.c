@@ -98,6 +98,17 @@ int pl_divides(const struct ix *off, const struct ix_atom *lane, int n)
 	return 1;
 }
 
+const char *pl_cuda_row_terms(struct pl *pl, struct kern *k, const char *terms, const struct ix *off)
+{
+	struct loop *l = k->loop;
+
+	if (k->kind == K_ROW && l->ring && pl_lies_in_rows(pl, k, off))
+		return terms;
+	if (l->ring)
+		l->others = l->others == 2 || !pl_divides(off, l->lane, 16 / pl_itemsize(l->ring->dt)) ? 2 : 1;
+	return pl_cuda_terms(pl, terms, off, l->lane);
+}
+
 void pl_guard_terms(struct pl *pl, const char *terms, int n)
 {
 	if (*terms)
@@ -172,6 +183,7 @@ const char *pl_cuda_loads(
 			v[i].cond ? pl_fmt(pl, "if (%s)\n\t", pl_cond_text(pl, from_start(pl, v[i].cond, lane, start))) : "",
 			v[i].apart                   ? pl_fmt(pl, "pl_load_apart<%d>", v[i].apart)
 				: v[i].buf->dt == WW_I64 ? "pl_load"
+				: v[i].any               ? "ww::load_any"
 										 : "ww::load",
 			v[i].buf->name, at_start(pl, v[i].base, lane, start),
 			v[i].apart ? pl_fmt(pl, "%s, ", ix_text(pl, v[i].which)) : "", v[i].name, sub);
@@ -208,12 +220,14 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 			!ix_has(rest, e->lane)) {
 			*decl = pl_fmt(pl, *sub ? "%sfloat o%d[%s_U][V];\n" : "%sfloat o%d[V];\n", *decl, o, k->name);
 			ww_str_addf(e->block[level], "o%d%s[l] = (float)%s;\n", o, sub, t.t);
-			*terms = pl_cuda_terms(pl, *terms, off, e->lane);
-			after = k->loop->stored
-				? pl_fmt(pl, "%s%sww::store(stored + %s, o%d);\n", after, cond,
-					  at_start(pl, in_stored(pl, k, off), e->lane, start), o)
-				: pl_fmt(pl, "%s%sww::store%s(%s + %s, o%d%s);\n", after, cond, b->kind == B_OUTPUT ? "_stream" : "",
-					  b->name, at_start(pl, off, e->lane, start), o, sub);
+			*terms = pl_cuda_row_terms(pl, k, *terms, off);
+			after = k->loop->stored ? pl_fmt(pl, "%s%sww::store(stored + %s, o%d);\n", after, cond,
+										  at_start(pl, in_stored(pl, k, off), e->lane, start), o)
+									: pl_fmt(pl, "%s%sww::store%s(%s + %s, o%d%s);\n", after, cond,
+										  k->loop->ring             ? "_whole"
+											  : b->kind == B_OUTPUT ? "_stream"
+																	: "",
+										  b->name, at_start(pl, off, e->lane, start), o, sub);
 		} else if (k->loop->turned) {
 			ww_str_addf(e->block[level], "turned[%s * (R + 1) + threadIdx.x / T] = (float)%s;\n",
 				pl_fmt(pl, "(%s)", pl_linear_column(pl, k)), t.t);
