@@ -15,16 +15,22 @@ struct shape {
 		n = N,
 		c = C,
 		k = K,
+		d = 1,
 		h = H,
 		w = W,
+		t = 1,
 		r = R,
 		s = T,
+		od = 1,
 		oh = (H + 2 * PAD - DIL * (R - 1) - 1) / STRIDE + 1,
 		ow = (W + 2 * PAD - DIL * (T - 1) - 1) / STRIDE + 1,
+		sd = 1,
 		sh = STRIDE,
 		sw = STRIDE,
+		pd = 0,
 		ph = PAD,
 		pw = PAD,
+		dd = 1,
 		dh = DIL,
 		dw = DIL,
 		tw = TW ? TW : (int)ow,
@@ -33,10 +39,15 @@ struct shape {
 	};
 };
 
+/* D slices, convolved by T slices of taps with this stride, padding and dilation. */
+template <class S, int D, int T, int STRIDE, int PAD, int DIL> struct deep : S {
+	enum { d = D, t = T, od = (D + 2 * PAD - DIL * (T - 1) - 1) / STRIDE + 1, sd = STRIDE, pd = PAD, dd = DIL };
+};
+
 /* Images whose magnitudes are 2^-20, 1, 2^20, ... of each other: each has to be right to fp32's own error. */
 template <class S, class E> static int wrong(int blocks)
 {
-	const int taps = S::r * S::s, hw = S::h * S::w, pixels = S::oh * S::ow;
+	const int taps = S::t * S::r * S::s, hw = S::d * S::h * S::w, plane = S::oh * S::ow, pixels = S::od * plane;
 	std::vector<float> x(S::n * S::c * hw), w(S::k * S::c * taps), bias(S::k), y(S::n * S::k * pixels, NAN);
 	std::vector<__half> ws(S::k * taps * 64);
 	std::vector<unsigned> aw(S::k);
@@ -60,10 +71,11 @@ template <class S, class E> static int wrong(int blocks)
 				double sum = 0, size = 0;
 				for (int c = 0; c < S::c; c++)
 					for (int tap = 0; tap < taps; tap++) {
-						const int h = p / S::ow * S::sh + tap / S::s * S::dh - S::ph,
+						const int z = p / plane * S::sd + tap / (S::r * S::s) * S::dd - S::pd,
+								  h = p % plane / S::ow * S::sh + tap / S::s % S::r * S::dh - S::ph,
 								  q = p % S::ow * S::sw + tap % S::s * S::dw - S::pw;
-						if (h >= 0 && h < S::h && q >= 0 && q < S::w) {
-							const double one = (double)x[((n * S::c + c) * S::h + h) * S::w + q] *
+						if (z >= 0 && z < S::d && h >= 0 && h < S::h && q >= 0 && q < S::w) {
+							const double one = (double)x[(((n * S::c + c) * S::d + z) * S::h + h) * S::w + q] *
 								w[(k * S::c + c) * taps + tap];
 							sum += one, size += fabs(one);
 						}
@@ -72,9 +84,9 @@ template <class S, class E> static int wrong(int blocks)
 			}
 	if (bad)
 		fprintf(stderr,
-			"%d x %d x %d x %d to %d, %d x %d, stride %d, pad %d, dilation %d, tiles of %d by %d, "
+			"%d x %d x %d x %d x %d to %d, %d x %d x %d, stride %d, pad %d, dilation %d, tiles of %d by %d, "
 			"%d filters: %d wrong\n",
-			S::n, S::c, S::h, S::w, S::k, S::r, S::s, S::sh, S::ph, S::dh, S::tw, S::th, S::filters, bad);
+			S::n, S::c, S::d, S::h, S::w, S::k, S::t, S::r, S::s, S::sh, S::ph, S::dh, S::tw, S::th, S::filters, bad);
 	return bad > 0;
 }
 
@@ -92,6 +104,10 @@ int main()
 			wrong<shape<1, 13, 18, 4, 66, 2, 3, 1, 1, 1, 64, 2, 32>, out>(2) +
 			wrong<shape<1, 16, 33, 9, 45, 3, 3, 2, 1, 2, 0, 2, 48>, out_ahead>(1) +
 			wrong<shape<1, 3, 20, 31, 33, 11, 11, 4, 2, 1, 0, 2, 32>, out_ahead>(1) +
-			wrong<shape<2, 4, 9, 1, 130, 1, 9, 3, 0, 3, 32, 1, 16>, out>(2));
+			wrong<shape<2, 4, 9, 1, 130, 1, 9, 3, 0, 3, 32, 1, 16>, out>(2) +
+			/* three dimensions: slices beyond the image, apart from each other, and of a stride */
+			wrong<deep<shape<2, 3, 20, 7, 14, 3, 3, 1, 0, 1, 0, 4, 32>, 5, 3, 1, 1, 1>, out>(2) +
+			wrong<deep<shape<1, 8, 24, 6, 17, 3, 2, 1, 1, 1, 0, 3, 16>, 7, 2, 2, 1, 2>, out_ahead>(3) +
+			wrong<deep<shape<1, 3, 18, 8, 70, 5, 7, 1, 0, 1, 32, 2, 32>, 4, 3, 1, 0, 1>, out>(2));
 	return 0;
 }

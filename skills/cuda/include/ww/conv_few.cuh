@@ -11,6 +11,9 @@
  * tile of whole rows is one piece of each plane; its pixels are counted through, so that vectors and sectors are full
  * whatever a row's length.  Neighbouring lanes exchange halves of what they have, and each stores four pixels.
  *
+ * In three dimensions a tile is of one slice of the result, and reads those of the image that its taps meet:
+ * neighbouring tiles' in the second level.
+ *
  * Sums of more than 16 steps are added up every 8, as pipeline.cuh says why. */
 #ifndef WW_CONV_FEW_CUH
 #define WW_CONV_FEW_CUH
@@ -22,12 +25,12 @@ namespace ww
 {
 
 template <class S> struct conv_few_shape {
-	enum : int { PAIRS = (S::c + 1) / 2, TAPS = S::r * S::s, TERMS = PAIRS * TAPS, STEPS = (TERMS + 7) / 8 };
+	enum : int { PAIRS = (S::c + 1) / 2, TAPS = S::t * S::r * S::s, TERMS = PAIRS * TAPS, STEPS = (TERMS + 7) / 8 };
 	enum : int { MT = S::filters / 16, PROMOTE = STEPS > 16 ? 8 : 0, NT = 4 /* of 8 pixels, a warp's */ };
 	enum : int { IH = (S::th - 1) * S::sh + (S::r - 1) * S::dh + 1, IW = (S::tw - 1) * S::sw + (S::s - 1) * S::dw + 1 };
-	enum : int { ITEMS = IH * IW * PAIRS, PIXELS = S::th * S::tw, GROUPS = (PIXELS + 31) / 32 };
+	enum : int { SLICE = IH * IW * PAIRS, ITEMS = S::t * SLICE, PIXELS = S::th * S::tw, GROUPS = (PIXELS + 31) / 32 };
 	enum : int { TILES_W = (S::ow + S::tw - 1) / S::tw, TILES_H = (S::oh + S::th - 1) / S::th };
-	enum : int { TILES = S::n * TILES_H * TILES_W, WHOLE = TILES_W == 1 };
+	enum : int { TILES = S::n * S::od * TILES_H * TILES_W, WHOLE = TILES_W == 1 };
 	enum : int { UNIT = WHOLE ? (S::oh * S::ow) | (TILES_H > 1 ? S::th * S::ow : 0) | PIXELS : (int)S::ow };
 	enum : int { V = UNIT % 4 == 0 ? 4 : UNIT % 2 == 0 ? 2 : 1 }; /* pixels that are stored at once */
 	static_assert(S::tw % 32 == 0 || WHOLE, "a strip is whole groups of pixels");
@@ -62,15 +65,17 @@ template <class S, class E> struct conv_few_job {
 				: 0;
 		}
 		for (int i = threadIdx.x; i < F::STEPS * 8; i += THREADS) {
-			const int tap = i / F::PAIRS;
+			const int tap = i / F::PAIRS, row = tap / S::s % S::r * S::dh;
 
-			place[i] = i < F::TERMS ? (tap / S::s * S::dh * F::IW + tap % S::s * S::dw) * F::PAIRS + i % F::PAIRS
-									: 0; /* its filter is zero */
+			place[i] = i < F::TERMS
+				? tap / S::s / S::r * F::SLICE + (row * F::IW + tap % S::s * S::dw) * F::PAIRS + i % F::PAIRS
+				: 0; /* its filter is zero */
 		}
 	}
 
-	/* The image from row `top` and column `left` on, outside of it zeros.  The bits of the largest magnitude. */
-	__device__ __forceinline__ unsigned fill_image(const float *x, int top, int left) const
+	/* The image from slice `front`, row `top` and column `left` on, outside of it zeros.  The bits of the largest
+	 * magnitude. */
+	__device__ __forceinline__ unsigned fill_image(const float *x, int front, int top, int left) const
 	{
 		enum : int { AHEAD = 8 };
 		unsigned most = 0;
@@ -80,12 +85,14 @@ template <class S, class E> struct conv_few_job {
 #pragma unroll
 			for (int u = 0; u < AHEAD; u++) {
 				const int i = first + u * THREADS, c = i % F::PAIRS * 2;
-				const int row = top + i / F::PAIRS / F::IW, col = left + i / F::PAIRS % F::IW;
-				const float *src = x + ((long long)c * S::h + row) * S::w + col;
-				const bool in = i < F::ITEMS && (unsigned)row < (unsigned)S::h && (unsigned)col < (unsigned)S::w;
+				const int row = top + i / F::PAIRS / F::IW % F::IH, col = left + i / F::PAIRS % F::IW;
+				const int slice = front + i / F::SLICE * S::dd;
+				const float *src = x + (((long long)c * S::d + slice) * S::h + row) * S::w + col;
+				const bool in = i < F::ITEMS && (unsigned)slice < (unsigned)S::d && (unsigned)row < (unsigned)S::h &&
+					(unsigned)col < (unsigned)S::w;
 
 				v[u][0] = in ? src[0] : 0.f;
-				v[u][1] = in && c + 1 < S::c ? src[S::h * S::w] : 0.f;
+				v[u][1] = in && c + 1 < S::c ? src[S::d * S::h * S::w] : 0.f;
 			}
 #pragma unroll
 			for (int u = 0; u < AHEAD; u++) {
@@ -173,7 +180,7 @@ template <class S, class E> struct conv_few_job {
 		}
 	}
 
-	/* The tile's pixel q as a place in the plane, or -1. */
+	/* The tile's pixel q as a place in the slice, or -1. */
 	static __device__ __forceinline__ int pixel(int q, int h0, int w0)
 	{
 		const int h = h0 + q / S::tw, w = w0 + q % S::tw;
@@ -183,7 +190,7 @@ template <class S, class E> struct conv_few_job {
 
 	/* Eight filters of 32 pixels at a time, whose code stands there once. */
 	__device__ __forceinline__ void done(
-		const float (&sum)[F::MT * F::NT][4], int n, int group, int h0, int w0, float ux, int lane) const
+		const float (&sum)[F::MT * F::NT][4], int n, int z, int group, int h0, int w0, float ux, int lane) const
 	{
 		enum : int { V = F::V, RUNS = 8 / V };
 		const int odd = lane % 2;
@@ -221,7 +228,7 @@ template <class S, class E> struct conv_few_job {
 #pragma unroll
 			for (int b = 0; b < RUNS; b++)
 				if (pix[b] >= 0)
-					given[b].fetch(e, n, k, pix[b]);
+					given[b].fetch(e, n, k, z * (S::oh * S::ow) + pix[b]);
 #pragma unroll
 			for (int b = 0; b < RUNS; b++) {
 				float v[V];
@@ -229,7 +236,7 @@ template <class S, class E> struct conv_few_job {
 				for (int l = 0; l < V; l++)
 					v[l] = t[b * V + l] * uw * ux;
 				if (pix[b] >= 0)
-					given[b].store(e, v, n, k, pix[b]);
+					given[b].store(e, v, n, k, z * (S::oh * S::ow) + pix[b]);
 			}
 		}
 	}
@@ -240,11 +247,11 @@ template <class S, class E> struct conv_few_job {
 
 		for (int tile = blockIdx.x; tile < F::TILES; tile += gridDim.x) {
 			const int w0 = tile % F::TILES_W * S::tw, h0 = tile / F::TILES_W % F::TILES_H * S::th;
-			const int n = tile / F::TILES_W / F::TILES_H;
+			const int z = tile / F::TILES_W / F::TILES_H % S::od, n = tile / F::TILES_W / F::TILES_H / S::od;
 
 			__syncthreads(); /* all have read the last tile, and what it needs of the filters is there */
-			const float ux = unscale(
-				fill_image(x + (long long)n * S::c * S::h * S::w, h0 * S::sh - S::ph, w0 * S::sw - S::pw));
+			const float ux = unscale(fill_image(x + (long long)n * S::c * S::d * S::h * S::w, z * S::sd - S::pd,
+				h0 * S::sh - S::ph, w0 * S::sw - S::pw));
 #pragma unroll 1
 			for (int group = threadIdx.x / 32; group < F::GROUPS; group += WARPS) {
 				float sum[F::MT * F::NT][4];
@@ -258,7 +265,7 @@ template <class S, class E> struct conv_few_job {
 					base[j] = q < F::PIXELS ? (q / S::tw * S::sh * F::IW + q % S::tw * S::sw) * F::PAIRS : 0;
 				}
 				sum_up(sum, base, lane);
-				done(sum, n, group, h0, w0, ux, lane);
+				done(sum, n, z, group, h0, w0, ux, lane);
 			}
 		}
 	}

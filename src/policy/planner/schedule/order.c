@@ -367,21 +367,22 @@ double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
 double pl_conv_few_us(const struct pl *pl, const struct anchor *s)
 {
 	const struct ix *const *y = s->out->size, *const *w = s->in[1].size;
-	int nd = s->conv.nd, flat = nd == 1;
+	int nd = s->conv.nd, line = nd == 1, deep = nd == 3;
 	struct ww_conv_few_way way;
 
-	if (s->conv.library_only || s->conv.wide == WIDE || s->out->dt != WW_F32 || s->conv.groups > 1 || nd > 2 ||
+	if (s->conv.library_only || s->conv.wide == WIDE || s->out->dt != WW_F32 || s->conv.groups > 1 ||
 		s->conv.transposed || ix_num(s->in[0].size[1]) > WW_CONV_FEW_CHANNELS || pl->dev.cc != 90)
 		return INFINITY;
-	way = ww_conv_few_way(&(struct ww_conv_few){ .n = ix_num(y[0]),
+	way = ww_conv_few_way(&(struct ww_conv_few){ .n = ix_num(y[0]) * (deep ? ix_num(y[2]) : 1),
 							  .c = ix_num(s->in[0].size[1]),
 							  .k = ix_num(y[1]),
-							  .oh = flat ? 1 : ix_num(y[2]),
+							  .oh = line ? 1 : ix_num(y[nd]),
 							  .ow = ix_num(y[1 + nd]),
-							  .r = flat ? 1 : ix_num(w[2]),
+							  .t = deep ? ix_num(w[2]) : 1,
+							  .r = line ? 1 : ix_num(w[nd]),
 							  .s = ix_num(w[1 + nd]),
-							  .stride = { flat ? 1 : (int)s->conv.stride[0], (int)s->conv.stride[nd - 1] },
-							  .dil = { flat ? 1 : (int)s->conv.dil[0], (int)s->conv.dil[nd - 1] } },
+							  .stride = { line ? 1 : (int)s->conv.stride[nd - 2], (int)s->conv.stride[nd - 1] },
+							  .dil = { line ? 1 : (int)s->conv.dil[nd - 2], (int)s->conv.dil[nd - 1] } },
 		pl->dev.sm_count);
 	return way.us > 0 ? LAUNCH_US + PACK_US + way.us : INFINITY;
 }

@@ -247,16 +247,16 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 static void ww_recipe_conv_few(struct ww_plan *p, const struct ww_conv2d *c)
 {
 	const struct ww_conv g = ww_conv_geometry(c);
-	const struct ww_conv_few few = { g.n, g.c, g.k, g.out[1], g.out[2], g.kernel[1], g.kernel[2],
-		{ g.stride[1], g.stride[2] }, { g.dilation[1], g.dilation[2] } };
-	const long long taps = g.kernel[1] * g.kernel[2], sms = ww_device(p)->sm_count;
+	const struct ww_conv_few few = { g.n * g.out[0], g.c, g.k, g.out[1], g.out[2], g.kernel[0], g.kernel[1],
+		g.kernel[2], { g.stride[1], g.stride[2] }, { g.dilation[1], g.dilation[2] } };
+	const long long taps = ww_conv_elements(g.kernel, 3), sms = ww_device(p)->sm_count;
 	struct ww_conv_few_way way = { 0, 0, 0, 0, 0, 0, 0 };
 	long long columns, tiles, rounds;
 	int w, scales;
 
-	if (g.transposed || g.groups != 1 || g.in[0] > 1 || g.kernel[0] > 1 || g.c > WW_CONV_FEW_CHANNELS || g.out[1] < 1 ||
-		g.out[2] < 1 || g.out[1] * g.out[2] > 0x7fffffff || g.in[1] * g.in[2] > 0x7fffffff) {
-		ww_fail(p, "conv_few: needs up to 16 channels, groups 1, two dimensions");
+	if (g.transposed || g.groups != 1 || g.c > WW_CONV_FEW_CHANNELS || g.out[0] < 1 || g.out[1] < 1 || g.out[2] < 1 ||
+		ww_conv_elements(g.out, 3) > 0x7fffffff || ww_conv_elements(g.in, 3) > 0x7fffffff) {
+		ww_fail(p, "conv_few: needs up to 16 channels, groups 1");
 		return;
 	}
 	way = ww_conv_few_way(&few, (int)sms);

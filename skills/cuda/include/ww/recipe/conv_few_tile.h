@@ -5,9 +5,10 @@
 
 #include <ww/recipe/conv_tile.h>
 
-/* n images of c channels to k of oh x ow pixels, r x s taps. */
+/* n images of c channels to k of oh x ow pixels, r x s taps; in three dimensions n counts the slices of all results,
+ * each of t slices of taps. */
 struct ww_conv_few {
-	long long n, c, k, oh, ow, r, s;
+	long long n, c, k, oh, ow, t, r, s;
 	int stride[2], dil[2];
 };
 
@@ -26,13 +27,13 @@ struct ww_conv_few_way {
 /* Steps of the products, 16 terms of a sum each: pairs of channels at each tap. */
 static inline long long ww_conv_few_steps(const struct ww_conv_few *c)
 {
-	return ww_conv_up((c->c + 1) / 2 * c->r * c->s, 8);
+	return ww_conv_up((c->c + 1) / 2 * c->t * c->r * c->s, 8);
 }
 
 /* Elements of the image, pairs of channels, that a tile reads. */
 static inline long long ww_conv_few_items(const struct ww_conv_few *c, int tw, int th)
 {
-	return ((th - 1LL) * c->stride[0] + (c->r - 1) * c->dil[0] + 1) *
+	return c->t * ((th - 1LL) * c->stride[0] + (c->r - 1) * c->dil[0] + 1) *
 		((tw - 1LL) * c->stride[1] + (c->s - 1) * c->dil[1] + 1) * ((c->c + 1) / 2);
 }
 
