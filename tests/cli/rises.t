@@ -2,7 +2,7 @@
 """The recipe of two cores, shortened: from nothing to a policy whose reward against the real judge rises by more than
 its 95% interval within twenty steps (bench/train/rises; its rewards are -1 and 1, so a seed decides, not times).
 
-budget: 120 CPU-seconds"""
+budget: 330 CPU-seconds"""
 # label: slow
 # timeout: 2400
 # processors: 2
