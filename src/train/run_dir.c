@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RUN_JSON_MAX = 1 << 20, LINE_MAX_BYTES = 1 << 16 };
@@ -97,13 +98,26 @@ static enum ww_rc compare_arithmetic(
 
 static const char *data_hash(const json_t *run) { return ww_json_str(json_object_get(run, "data"), "hash", ""); }
 
+/* Whether something was sampled or learnt; a description alone may be replaced. */
+static int has_begun(const struct ww_run_dir *r)
+{
+	static const char *const parts[] = { "checkpoints", "episodes" };
+	struct stat st;
+	char path[PATH_MAX];
+	struct ww_err ignored = WW_ERR_INIT;
+	for (size_t i = 0; i < WW_ARRAY_LEN(parts); i++)
+		if (ww_fs_join(path, r->path, parts[i], &ignored) != WW_OK || ww_fs_is_dir(path))
+			return 1;
+	return stat(r->log_path, &st) == 0 && st.st_size > 0;
+}
+
 enum ww_rc ww_run_dir_describe(struct ww_run_dir *r, const json_t *values, const struct ww_dev *dev,
 	int other_arithmetic, json_t *own, struct ww_err *err)
 {
 	char path[PATH_MAX], now[21];
 	json_auto_t *v = NULL;
 	WW_CHECK(ww_fs_join(path, r->path, "run.json", err));
-	if (ww_fs_is_file(path)) {
+	if (ww_fs_is_file(path) && has_begun(r)) {
 		WW_CHECK(ww_json_read_file(path, RUN_JSON_MAX, &v, err));
 		WW_CHECK(compare_recipe(path, json_object_get(v, "recipe"), values, err));
 		if (strcmp(data_hash(v), data_hash(own)))

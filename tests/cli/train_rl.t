@@ -77,6 +77,14 @@ refused("a critic as the policy is refused", "is a critic", 2, "critic", "--mode
     if not subprocess.run([WW, "model", "convert", "m", "c", "--critic"], capture_output=True, check=False).returncode \
     else ok(False, "a critic is made")
 
+os.makedirs("bare")
+for name in ("config.json", "tokenizer.json"):
+    shutil.copy("m/" + name, "bare")
+for lr in ("1e-3", "2e-3"):
+    code, lines, err = train("early", "--model", "bare", "--lr", lr)
+ok(code == 2 and len(lines) == 1 and lines[0].startswith("bare holds neither model.safetensors"),
+   "what ended before it sampled anything may begin with another recipe", err)
+
 code, lines, err = train("run")
 ok(code == 3 and lines == ["stopped after step 3: the entropy of the last 3 steps lay below 20; a lower lr may help, "
                            "from an earlier checkpoint"], "a policy that has collapsed ends the run", err)
