@@ -112,10 +112,7 @@ template <class T, int CL, int DEPTH, int VECTORS, int REDS> struct ring {
 		return room + slot * SIZE - from;
 	}
 
-	__device__ __forceinline__ long long edge(int i) const
-	{
-		return i < ahead ? i : cols - edges + i;
-	}
+	__device__ __forceinline__ long long edge(int i) const { return i < ahead ? i : cols - edges + i; }
 
 	/* All threads, v being the same in all of a block: what each block has of reduction `which` of this row. */
 	__device__ __forceinline__ const float *share(int which, float v)

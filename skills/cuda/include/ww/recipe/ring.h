@@ -25,7 +25,8 @@ static struct ww_ring ww_ring_of(long long rows, long long cols, int itemsize, i
 	const long long v = 16 / itemsize, all = (cols + v - 1 + v - 1) / v; /* a row may begin anywhere in a vector */
 
 	for (int blocks = 1; blocks <= (sms >= 128 ? 16 : 8); blocks *= 2) {
-		const long long vectors = (all + blocks - 1) / blocks, depth = (shared - STATIC - WW_RING_SHARED) / (16 * vectors + 8);
+		const long long vectors = (all + blocks - 1) / blocks,
+						depth = (shared - STATIC - WW_RING_SHARED) / (16 * vectors + 8);
 		const long long clusters = sms / blocks > 0 ? sms / blocks : 1, turn = rows / (TURNS * clusters);
 		struct ww_ring r = { blocks, depth < DEEPEST ? (int)depth : DEEPEST, (int)vectors, 0, 0 };
 
