@@ -1095,6 +1095,33 @@ static void build_one(const char *op, const char *args, const char *sizes, const
 	json_decref(g);
 }
 
+/* Windows of few elements that mostly lie inside have four to a thread, where there are enough of them. */
+static void test_several_windows(void **state)
+{
+	static const struct {
+		int images, several;
+	} want[] = { { 8, 1 }, { 4, 0 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *x = json_pack("{s:s, s:s, s:[i,i,i], s:[i,i,i]}", "name", "x", "dtype", "float32", "sizes",
+			want[i].images, 20, 32768, "strides", 20 * 32768, 32768, 1);
+		json_t *y = json_pack("{s:s, s:s, s:s, s:[i,i,i], s:[i,i,i]}", "name", "output0", "ref", "n", "dtype",
+			"float32", "sizes", want[i].images, 20, 32769, "strides", 20 * 32769, 32769, 1);
+		json_t *g = json_pack("{s:[o], s:[], s:[{s:s, s:s, s:[{s:s}, [i], [i], [i]], s:{}, s:[O]}], s:[o]}", "inputs",
+			x, "params", "nodes", "name", "n", "op", "aten.avg_pool1d.default", "args", "ref", "x", 8, 1, 4, "kwargs",
+			"out", y, "outputs", y);
+		struct pl_result r;
+
+		assert_non_null(g);
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		assert_int_equal(!!strstr(r.device_text, "result(pl_form<true>(), first + u * TX);"), want[i].several);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Products that PyTorch has and models rarely: a linear layer of one vector, attention whose batches are broadcast. */
 static void test_rare_products(void **state)
 {
@@ -3684,8 +3711,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_ends_of_products),
 		cmocka_unit_test(test_memory_orders), cmocka_unit_test(test_sums_with_bias),
 		cmocka_unit_test(test_long_rows_of_16_bits), cmocka_unit_test(test_rings),
-		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
-		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_several_windows), cmocka_unit_test(test_forms_of_products),
+		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_range_of_packed_images), cmocka_unit_test(test_range_of_packed_heads),
 		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
 		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place),

@@ -207,7 +207,11 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
-enum { STEPS = 4, RING_THREADS = 512 }; /* of a thread along its row that are unrolled; of a block of a ring */
+enum {
+	STEPS = 4,
+	RING_THREADS = 512,
+	WINDOW_THREADS = 256
+}; /* of a thread along its row that are unrolled; of a block of a ring */
 
 static const char *red_op(enum pl_red r)
 {
@@ -369,10 +373,10 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 		return;
 	}
 	if (l->along == ROWS) {
-		ww_str_adds(s,
-			in_two_forms(pl, p,
-				pl_fmt(pl, "#pragma unroll %d\nfor (ix_t c = ty; c < cols; c += TY) {\n%s%s%s%s}\n",
-					pl_unrolled_down(pl, k), column_axes(pl, k, NULL), g.arrays.p, b.p, g.after.p)));
+		const char *loop = pl_fmt(pl, "#pragma unroll %d\nfor (ix_t c = ty; c < cols; c += TY) {\n%s%s%s%s}\n",
+			pl_unrolled_down(pl, k), column_axes(pl, k, NULL), g.arrays.p, b.p, g.after.p);
+
+		ww_str_adds(s, l->several ? loop : in_two_forms(pl, p, loop));
 		return;
 	}
 	one = pl_fmt(pl, "%s%s%s%s%s#pragma unroll\nfor (int l = 0; l < V; l++) {\nconst ix_t %s = %s + l;\n%s}\n%s%s}\n",
@@ -452,12 +456,50 @@ static const char *long_columns(struct pl *pl, struct kern *k)
 		wide);
 }
 
+/* The place of a thread's row: its variables, and whether there is such a row. */
+static const char *row_down(struct pl *pl, const struct kern *k)
+{
+	const char *width = ix_text(pl, k->loop->inner);
+	struct ww_str s = pl_text(pl);
+
+	ww_str_addf(&s, "const ix_t row = (live ? at : rows - 1) / %s, %s = (live ? at : rows - 1) %% %s;\n", width,
+		k->loop->lane->name, width);
+	pl_decode(pl, &s, "", k->row, k->loop->n_row, "row");
+	return s.p;
+}
+
+/* A thread has U rows, windows of a few columns that mostly lie inside: where all of them do, no load of one waits for
+ * a branch of another. */
+static void print_windows(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct loop *l = k->loop;
+	const char *rows = ix_text(pl, ix_mul(pl, l->outer, l->inner)), *place = row_down(pl, k);
+
+	ww_str_adds(s,
+		pl_named(pl, k,
+			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_TX) @(%s)\n{\n%s"
+			"\tenum { TX = @_TX, TY = 1, U = @_U };\n\tconst int ty = 0;\n\tdouble *const box = nullptr;\n"
+			"\tconst ix_t rows = %s, cols = %s, first = (ix_t)blockIdx.x * (TX * U) + threadIdx.x;\n"
+			"\tbool all = true;\n\tconst auto result = [&](auto form, const ix_t at) {\n"
+			"\t\tconstexpr bool inside = form.value;\n\t\tconst bool live = inside || at < rows;\n%s%s\t};\n\n"
+			"\t(void)box;\n\t#pragma unroll\n\tfor (int u = 0; u < U; u++) {\n\t\tconst ix_t at = first + u * TX;\n"
+			"\t\tconst bool live = at < rows;\n%s\t\tall &= live && %s;\n\t}\n"
+			"\tif (all) {\n\t\t#pragma unroll\n\t\tfor (int u = 0; u < U; u++)\n"
+			"\t\t\tresult(pl_form<true>(), first + u * TX);\n\t} else {\n\t\t#pragma unroll 1\n"
+			"\t\tfor (int u = 0; u < U; u++)\n\t\t\tresult(pl_form<false>(), first + u * TX);\n\t}\n}\n\n",
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), rows, ix_text(pl, l->len), pl_indent(pl, place, 2),
+			pl_indent(pl, row_body(pl, k), 1), pl_indent(pl, place, 2), l->pass[0].inside));
+	k->launch = pl_named(pl, k,
+		"\t{\n\t\tconst long long rows = %s;\n\n\t\tww_define(p, \"@_TX\", %d);\n\t\tww_define(p, \"@_U\", %d);\n"
+		"\t\tww_launch(p, \"@\", ww_cdiv(rows, %d), 1, 1, %d, 1, 1);\n%s\t}\n",
+		rows, WINDOW_THREADS, l->several, WINDOW_THREADS * l->several, WINDOW_THREADS, pl_plan_args(pl, k, "\t\t"));
+}
+
 /* A thread is a row. */
 static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
-	const char *width = ix_text(pl, l->inner), *cols = ix_text(pl, l->len);
-	const char *rows = ix_text(pl, ix_mul(pl, l->outer, l->inner));
+	const char *cols = ix_text(pl, l->len), *rows = ix_text(pl, ix_mul(pl, l->outer, l->inner));
 
 	ww_str_adds(s,
 		pl_named(pl, k,
@@ -466,12 +508,9 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 			"\t__shared__ double box[TY > 1 ? TX * TY * 2 : 1];\n"
 			"\tconst int tx = threadIdx.x %% TX, ty = TY > 1 ? threadIdx.x / TX : 0;\n"
 			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x * TX + tx;\n"
-			"\tconst bool live = at < rows;\n"
-			"\tconst ix_t row = (live ? at : rows - 1) / %s, %s = (live ? at : rows - 1) %% %s;\n\n\t(void)box;\n",
+			"\tconst bool live = at < rows;\n%s\n\t(void)box;\n%s}\n\n",
 			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), l->held ? pl_fmt(pl, ", CH = %s_CH", k->name) : "",
-			rows, cols, width, l->lane->name, width));
-	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
-	ww_str_addf(s, "%s}\n\n", row_body(pl, k));
+			rows, cols, pl_indent(pl, row_down(pl, k), 1), row_body(pl, k)));
 	k->launch = pl_named(pl, k,
 		"\t{\n\t\tconst long long rows = %s, cols = %s;\n\t\tint tx = 256, ty = 1;\n\n"
 		"\t\twhile (ty < 16 && cols >= 16 * ty && rows * ty < 2048LL * ww_device(p)->sm_count) {\n"
@@ -738,7 +777,10 @@ void pl_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	if (k->kind == K_POINT)
 		(k->loop->beside ? print_point_beside : k->loop->by_row ? print_point_by_row : print_point)(pl, k, s);
 	else if (k->kind == K_ROW)
-		(k->loop->ring ? print_rows_ring : k->loop->along == ROWS ? print_rows_down : print_rows_across)(pl, k, s);
+		(k->loop->ring                   ? print_rows_ring
+				: k->loop->several       ? print_windows
+				: k->loop->along == ROWS ? print_rows_down
+										 : print_rows_across)(pl, k, s);
 	else
 		pl_anchor_ops[k->anchor->kind]->print[1](pl, k, s);
 }
