@@ -1,5 +1,6 @@
-/* conv_check.cc - conv_tc on the cpu: small convolutions, with results stored from registers, staged in shared memory
- * and by pairs that take turns, against sums in double of operands of 11 bits.  Prints how many are wrong. */
+/* conv_check.cc - conv_tc on the cpu: small convolutions, forward and transposed ones, with results stored from
+ * registers, staged in shared memory and by pairs that take turns, against sums in double of operands of 11 bits.
+ * Prints how many are wrong. */
 #include "device.h"
 #include <ww/conv.cuh>
 
@@ -74,6 +75,19 @@ struct up : shape<N, C, K, H, W, R, 1, BN, TW, TH, STAGED, PAIRS, FILTERS> {
 	};
 };
 
+/* D slices, with T slices of taps, this stride, padding and dilation along the depth. */
+template <class S, int D, int T, int STRIDE, int PAD, int DIL> struct deep : S {
+	enum {
+		d = D,
+		t = T,
+		sd = STRIDE,
+		pd = PAD,
+		dd = DIL,
+		od = S::transposed ? (D - 1) * STRIDE + (T - 1) * DIL + 1 - 2 * PAD
+						   : (D + 2 * PAD - DIL * (T - 1) - 1) / STRIDE + 1
+	};
+};
+
 /* The element of the image, along one dimension, that tap `tap` of place `o` meets, or -1. */
 static int met(int transposed, int o, int tap, int stride, int pad, int dil, int size)
 {
@@ -85,9 +99,10 @@ static int met(int transposed, int o, int tap, int stride, int pad, int dil, int
 
 template <class S, class E> static int wrong()
 {
-	const int taps = S::r * S::s, cp = S::cb * 64, hw = S::h * S::w, pixels = S::oh * S::ow;
+	const int taps = S::t * S::r * S::s, cp = S::cb * 64, hw = S::d * S::h * S::w, plane = S::oh * S::ow,
+			  pixels = S::od * plane, is_deep = S::d > 1 || S::t > 1 || S::od > 1;
 	const int beside = S::transposed && S::staged ? S::sw : 1, each = (S::s + beside - 1) / beside;
-	const int columns = S::r * each * cp, rows = S::k * beside, bh = S::transposed ? 1 : S::sh,
+	const int columns = S::t * S::r * each * cp, rows = S::k * beside, bh = S::transposed ? 1 : S::sh,
 			  bw = S::transposed ? 1 : S::sw;
 	const long long sk = S::transposed ? taps : S::c * taps, sc = S::transposed ? S::k * taps : taps;
 	std::vector<float> x(S::n * S::c * hw), w(S::k * S::c * taps), bias(S::k), y(S::n * S::k * pixels, NAN);
@@ -110,8 +125,11 @@ template <class S, class E> static int wrong()
 		[&] { ww::conv_pack_w<0>(w.data(), sk, sc, S::c, taps, S::s, beside, S::cb, ws.data(), aw.data()); });
 	const ww_tensor_map ta = { (char *)ws.data(), 0, 2, 3, 3, 0, { columns, rows, 1 },
 		{ 2, 2 * columns, 2 * columns * rows }, { 64, S::filters, 1 }, { 1, 1, 1 } };
-	const ww_tensor_map tb = { (char *)xs.data(), 0, 2, 4, 3, 0, { cp, S::w, S::h, S::n },
-		{ 2, 2 * cp, 2 * cp * S::w, 2 * cp * hw }, { 64, S::tw * bw, S::th * bh, S::tn }, { 1, bw, bh, 1 } };
+	ww_tensor_map tb = { (char *)xs.data(), 0, 2, 4 + is_deep, 3, 0, { cp, S::w, S::h, S::d, S::n },
+		{ 2, 2 * cp, 2 * cp * S::w, 2 * cp * S::h * S::w, 2 * cp * hw }, { 64, S::tw * bw, S::th * bh, 1, S::tn },
+		{ 1, bw, bh, 1, 1 } };
+	if (!is_deep)
+		tb.size[3] = S::n, tb.box[3] = S::tn;
 	E e;
 	(out &)e = { y.data(), bias.data(), stored.data(), S::k, pixels };
 	const ww::conv_job<S, E> job = { &ta, &tb, aw.data(), ax.data(), e, 0 };
@@ -124,19 +142,21 @@ template <class S, class E> static int wrong()
 				double sum = bias[k];
 				for (int c = 0; c < S::c; c++)
 					for (int tap = 0; tap < taps; tap++) {
-						const int h = met(S::transposed, p / S::ow, tap / S::s, S::sh, S::ph, S::dh, S::h),
+						const int z = met(S::transposed, p / plane, tap / (S::r * S::s), S::sd, S::pd, S::dd, S::d),
+								  h = met(
+									  S::transposed, p % plane / S::ow, tap / S::s % S::r, S::sh, S::ph, S::dh, S::h),
 								  q = met(S::transposed, p % S::ow, tap % S::s, S::sw, S::pw, S::dw, S::w);
-						if (h >= 0 && q >= 0)
-							sum += (double)rounded(x[((n * S::c + c) * S::h + h) * S::w + q], ax[n]) *
+						if (z >= 0 && h >= 0 && q >= 0)
+							sum += (double)rounded(x[(((n * S::c + c) * S::d + z) * S::h + h) * S::w + q], ax[n]) *
 								rounded(w[k * sk + c * sc + tap], aw[k]);
 					}
 				bad += stored[at] != 1 || !(fabs(sum - y[at]) < 1e-4);
 			}
 	if (bad)
 		fprintf(stderr,
-			"%d x %d x %d x %d to %d, %d x %d, stride %d%s, tiles of %d by %d of %d, staged %d, pairs %d, %d filters: %d wrong\n",
-			S::n, S::c, S::h, S::w, S::k, S::r, S::s, S::sw, S::transposed ? ", transposed" : "", S::tw, S::th, S::bn,
-			S::staged, S::pairs, S::filters, bad);
+			"%d x %d x %d x %d x %d to %d, %d x %d x %d, stride %d%s, tiles of %d by %d of %d, staged %d, pairs %d, %d filters: %d wrong\n",
+			S::n, S::c, S::d, S::h, S::w, S::k, S::t, S::r, S::s, S::sw, S::transposed ? ", transposed" : "", S::tw,
+			S::th, S::bn, S::staged, S::pairs, S::filters, bad);
 	return bad > 0;
 }
 
@@ -171,6 +191,13 @@ int main()
 			wrong<up<1, 8, 20, 2, 150, 2, 4, 1, 2, 0, 1, 1, 0, 256, 256, 1, 1, 2, 64>, out>() +
 			wrong<up<3, 8, 40, 2, 9, 3, 5, 3, 2, 1, 3, 1, 1, 256, 8, 2, 1>, out>() +
 			wrong<up<3, 8, 18, 2, 9, 4, 7, 2, 4, 1, 2, 1, 1, 256, 16, 4, 1>, out_ahead>() +
-			wrong<up<2, 8, 18, 3, 9, 1, 7, 2, 4, 0, 3, 1, 3, 128, 16, 2, 1, 2>, out>());
+			wrong<up<2, 8, 18, 3, 9, 1, 7, 2, 4, 0, 3, 1, 3, 128, 16, 2, 1, 2>, out>() +
+			/* three dimensions: strides, paddings and dilations along the depth, slices that no phase has */
+			wrong<deep<shape<2, 8, 40, 5, 14, 3, 1, 256, 16, 8, 1>, 4, 3, 1, 1, 1>, out>() +
+			wrong<deep<shape<1, 70, 72, 4, 12, 3, 2, 256, 8, 8, 0>, 5, 2, 2, 1, 2>, out>() +
+			wrong<deep<up<2, 8, 20, 3, 9, 3, 3, 1, 1, 1, 1, 1, 0, 256, 16, 4, 1, 2, 64>, 4, 3, 1, 1, 1>, out>() +
+			wrong<deep<up<2, 8, 20, 3, 7, 3, 4, 2, 2, 1, 1, 1, 0, 128, 8, 4, 1, 2>, 3, 3, 2, 1, 1>, out>() +
+			wrong<deep<up<1, 8, 33, 3, 7, 4, 3, 2, 2, 1, 1, 1, 1, 256, 8, 4, 1>, 2, 2, 3, 0, 2>, out_ahead>() +
+			wrong<deep<up<1, 8, 33, 3, 7, 4, 3, 3, 3, 1, 1, 1, 0, 256, 16, 4, 0>, 2, 3, 2, 1, 1>, out>());
 	return 0;
 }

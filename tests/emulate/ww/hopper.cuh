@@ -110,6 +110,10 @@ inline void tma_load4(unsigned dst, const ww_tensor_map *m, unsigned bar, int c0
 {
 	tma_load(dst, m, bar, { c0, c1, c2, c3, 0 }, host::rank);
 }
+inline void tma_load5(unsigned dst, const ww_tensor_map *m, unsigned bar, int c0, int c1, int c2, int c3, int c4)
+{
+	tma_load(dst, m, bar, { c0, c1, c2, c3, c4 }, host::rank);
+}
 
 inline void bulk_load(unsigned dst, const void *from, unsigned bytes, unsigned bar)
 {

@@ -934,13 +934,13 @@ static void test_conv_ends(void **state)
 		struct ww_conv_forward c;
 		int end;
 		double us;
-	} want[] = { { { 17, 64, 64, 128, 128, 9, 1, 1, 128, 0, 0, 0 }, WW_CONV_REGISTERS, 105.4 },
-		{ { 128, 64, 128, 126, 126, 9, 1, 1, 128, 0, 0, 0 }, WW_CONV_PAIRS, 720.7 },
-		{ { 64, 64, 64, 256, 256, 9, 1, 1, 128, 0, 0, 0 }, WW_CONV_REGISTERS, 1370.9 },
-		{ { 8, 64, 128, 510, 1022, 9, 1, 1, 128, 0, 0, 0 }, WW_CONV_PAIRS, 1502.5 },
-		{ { 17, 64, 64, 128, 128, 9, 1, 1, 0, 0, 0, 0 }, WW_CONV_PAIRS, 58.2 },
-		{ { 64, 64, 64, 256, 256, 9, 1, 1, 0, 0, 0, 0 }, WW_CONV_PAIRS, 701.1 },
-		{ { 128, 64, 128, 126, 126, 9, 1, 1, 0, 0, 0, 0 }, WW_CONV_PAIRS, 710.0 } };
+	} want[] = { { { 17, 64, 64, 128, 128, 9, 1, 1, 128, 0, 0, 0, 0 }, WW_CONV_REGISTERS, 105.4 },
+		{ { 128, 64, 128, 126, 126, 9, 1, 1, 128, 0, 0, 0, 0 }, WW_CONV_PAIRS, 720.7 },
+		{ { 64, 64, 64, 256, 256, 9, 1, 1, 128, 0, 0, 0, 0 }, WW_CONV_REGISTERS, 1370.9 },
+		{ { 8, 64, 128, 510, 1022, 9, 1, 1, 128, 0, 0, 0, 0 }, WW_CONV_PAIRS, 1502.5 },
+		{ { 17, 64, 64, 128, 128, 9, 1, 1, 0, 0, 0, 0, 0 }, WW_CONV_PAIRS, 58.2 },
+		{ { 64, 64, 64, 256, 256, 9, 1, 1, 0, 0, 0, 0, 0 }, WW_CONV_PAIRS, 701.1 },
+		{ { 128, 64, 128, 126, 126, 9, 1, 1, 0, 0, 0, 0, 0 }, WW_CONV_PAIRS, 710.0 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
@@ -2250,6 +2250,10 @@ static void test_transposed_beside(void **state)
 			".staged = 1, .pairs = 2,\n", "conv_library" },
 		{ "conv1d.default", "[3], [0], [4]", 32, 64, 128, { 120000 }, { 3 }, { 39998 }, "ww_recipe_conv_tc(",
 			"conv_library" },
+		{ "conv_transpose3d.input", "[2, 2, 2], [1, 1, 1], [1, 1, 1]", 16, 32, 64, { 16, 32, 32 }, { 3, 3, 3 },
+			{ 32, 64, 64 }, ".staged = 1, .pairs = 2,\n", "conv_library" },
+		{ "conv_transpose3d.input", "[1, 1, 1], [1, 1, 1]", 8, 64, 128, { 20, 36, 36 }, { 3, 3, 3 }, { 20, 36, 36 },
+			"ww_recipe_conv_tc(", "conv_library" },
 		{ "conv3d.default", "[1, 1, 1]", 16, 3, 64, { 40, 60, 60 }, { 3, 3, 3 }, { 38, 58, 58 }, "ww_recipe_conv_few(",
 			"conv_library" } };
 

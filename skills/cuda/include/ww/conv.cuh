@@ -1,5 +1,4 @@
-/* conv.cuh - two-dimensional convolutions as implicit matrix products on tensor cores, and a direct form for everything
- * else.
+/* conv.cuh - convolutions as implicit matrix products on tensor cores, and a direct form for everything else.
  *
  * conv_tc: fp32 NCHW in and out.  PyTorch's default for these is TF32, 11-bit significands; fp16 operands scaled by
  * powers of two (per image, per output channel) have the same significands at twice the speed.  Two helper kernels
@@ -25,6 +24,8 @@
  *
  * Staged, these phases are adjacent rows of one tile: a row of filters has every stride-th tap, and zeros for what it
  * has less than the longest; the tile's end, below, puts the phases' pixels side by side.
+ *
+ * In three dimensions a tile is of one slice of the result, or of one phase of it.
  *
  * staged: a warp's store instruction otherwise has 32 bytes of eight channels' planes.  Here each warp brings eight
  * channels of 128 pixels into the order of memory in shared memory first, and stores up to 512 bytes of one plane at a
@@ -237,7 +238,11 @@ template <class S, class E> struct conv_job {
 	enum { run = S::pair ? 2 : 1 };
 	/* Horizontal phases that are rows of a tile (beside), or tiles of their own (apart). */
 	enum : int { beside = S::transposed && S::staged ? S::sw : 1, apart = S::transposed ? S::sw / beside : 1 };
-	enum : int { phases = S::transposed ? S::sh * apart : 1 };
+	enum : int { phases = S::transposed ? S::sd * S::sh * apart : 1 };
+	enum : int {
+		slices = S::transposed ? (S::od + S::sd - 1) / S::sd : S::od,
+		deep = S::d > 1 || S::t > 1 || S::od > 1
+	};
 	enum : int { plane_h = S::transposed ? (S::oh + S::sh - 1) / S::sh : S::oh };
 	/* Beside each other: place o of a row is phase t % sw of pixel t / sw, t = o + padding, the first of them `lead`.
 	 */
@@ -256,19 +261,20 @@ template <class S, class E> struct conv_job {
 	enum : int { tiles_n = (S::n + S::tn - 1) / S::tn };
 
 	struct place {
-		int py, px, k, w, h, n;
+		int pz, py, px, k, w, h, d, n;
 		__device__ __forceinline__ place(int t)
 		{
 			int phase = t % phases;
 			t /= phases;
-			py = phase / apart, px = phase % apart;
+			pz = phase / apart / S::sh, py = phase / apart % S::sh, px = phase % apart;
 			k = t % mt * S::filters, t /= mt;
 			w = t % tiles_w * S::tw, t /= tiles_w;
-			h = t % tiles_h * S::th, n = t / tiles_h * S::tn;
+			h = t % tiles_h * S::th, t /= tiles_h;
+			d = t % slices, n = t / slices * S::tn;
 		}
 	};
 
-	__device__ __forceinline__ int tiles() const { return phases * mt * tiles_w * tiles_h * tiles_n; }
+	__device__ __forceinline__ int tiles() const { return phases * mt * tiles_w * tiles_h * slices * tiles_n; }
 
 	typedef tap_set<S::transposed> rows;
 	typedef tap_set<S::transposed && beside == 1> columns;
@@ -276,25 +282,38 @@ template <class S, class E> struct conv_job {
 	__device__ __forceinline__ int steps(int tile) const
 	{
 		place at(tile);
-		rows r(at.py, S::r, S::sh, S::ph, S::dh);
+		rows t(at.pz, S::t, S::sd, S::pd, S::dd), r(at.py, S::r, S::sh, S::ph, S::dh);
 		columns s(at.px, taps_w, S::sw, S::pw, S::dw);
-		return r.count * s.count * S::cb;
+		return t.count * r.count * s.count * S::cb;
 	}
 
 	__device__ __forceinline__ void load(int tile, int step, unsigned a, unsigned b, unsigned bar) const
 	{
 		place at(tile);
-		rows rs(at.py, S::r, S::sh, S::ph, S::dh);
+		rows ts(at.pz, S::t, S::sd, S::pd, S::dd), rs(at.py, S::r, S::sh, S::ph, S::dh);
 		columns ss(at.px, taps_w, S::sw, S::pw, S::dw);
 		int block = step % S::cb, tap = step / S::cb;
-		int r = rs.first + tap / ss.count * rs.step, s = ss.first + tap % ss.count * ss.step;
+		int t = ts.first + tap / ss.count / rs.count * ts.step, r = rs.first + tap / ss.count % rs.count * rs.step,
+			s = ss.first + tap % ss.count * ss.step;
+		int d = S::transposed ? at.d + (at.pz + S::pd - t * S::dd) / S::sd : at.d * S::sd + t * S::dd - S::pd;
 		int h = S::transposed ? at.h + (at.py + S::ph - r * S::dh) / S::sh : at.h * S::sh + r * S::dh - S::ph;
 		int w = beside > 1  ? at.w + lead - s
 			: S::transposed ? at.w + (at.px + S::pw - s * S::dw) / S::sw
 							: at.w * S::sw + s * S::dw - S::pw;
 
-		tma_load3(a, ta, bar, ((r * taps_w + s) * S::cb + block) * 64, at.k, 0);
-		tma_load4(b, tb, bar, block * 64, w, h, at.n);
+		tma_load3(a, ta, bar, (((t * S::r + r) * taps_w + s) * S::cb + block) * 64, at.k, 0);
+		if (deep)
+			tma_load5(b, tb, bar, block * 64, w, h, d, at.n);
+		else
+			tma_load4(b, tb, bar, block * 64, w, h, at.n);
+	}
+
+	/* Where the slice of a tile's results begins in an image; -1: there is none. */
+	static __device__ __forceinline__ int slice(const place &at)
+	{
+		const int z = S::transposed ? at.d * S::sd + at.pz : at.d;
+
+		return z < S::od ? z * (S::oh * S::ow) : -1;
 	}
 
 	/* Eight rows of LINE pixels at a time: a thread has two adjacent pixels of a row in each eight of them; then it
@@ -309,10 +328,10 @@ template <class S, class E> struct conv_job {
 		enum : int { EARLY = beside > 1 ? S::pw % S::sw : 0, MISSING = V > 1 ? (int)EARLY : 0 };
 		static_assert(STEPS > 0, "a warpgroup has 128 pixels");
 		const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 - 4, half = S::filters == 128 ? 0 : wg * width;
-		const int row0 = at.k + (S::filters == 128 ? wg * 64 : 0) + warp % 4 * 16;
+		const int row0 = at.k + (S::filters == 128 ? wg * 64 : 0) + warp % 4 * 16, first = slice(at);
 		float *box = parked + warp * 8 * LINE;
 
-		if (row0 >= S::k * beside)
+		if (row0 >= S::k * beside || first < 0)
 			return;
 #pragma unroll 1
 		for (int step = 0; step < STEPS; step++) {
@@ -346,7 +365,7 @@ template <class S, class E> struct conv_job {
 #pragma unroll
 					for (int q = 0; q < AHEAD; q++)
 						if (k + c + q < S::k && !apart)
-							given[q].fetch(e, n, k + c + q, h * S::ow + w + in);
+							given[q].fetch(e, n, k + c + q, first + h * S::ow + w + in);
 #pragma unroll
 					for (int q = 0; q < AHEAD; q++) {
 						if (k + c + q >= S::k)
@@ -358,7 +377,7 @@ template <class S, class E> struct conv_job {
 						for (int l = 0; l < V; l++)
 							v[l] = v[l] * uw * ux;
 						if (!apart) {
-							given[q].store(e, v, n, k + c + q, h * S::ow + w + in);
+							given[q].store(e, v, n, k + c + q, first + h * S::ow + w + in);
 							continue;
 						}
 #pragma unroll
@@ -368,8 +387,8 @@ template <class S, class E> struct conv_job {
 							ahead<E, 1> its;
 							if (o < 0 || o >= S::ow)
 								continue;
-							its.fetch(e, n, k + c + q, h * S::ow + o);
-							its.store(e, one, n, k + c + q, h * S::ow + o);
+							its.fetch(e, n, k + c + q, first + h * S::ow + o);
+							its.store(e, one, n, k + c + q, first + h * S::ow + o);
 						}
 					}
 				}
@@ -400,7 +419,10 @@ template <class S, class E> struct conv_job {
 		const int step = S::transposed ? S::sw : 1, pairs = step == 1 && S::ow % 2 == 0;
 		int lane = threadIdx.x & 31, first = S::filters == 128 ? 0 : wg * width;
 		int k0 = at.k + (S::filters == 128 ? wg * 64 : 0) + (threadIdx.x / 32 % 4) * 16 + lane / 4;
+		const int plane = slice(at);
 
+		if (plane < 0)
+			return;
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			int k = k0 + 8 * half;
@@ -421,14 +443,14 @@ template <class S, class E> struct conv_job {
 					slot[0] = v[0], slot[256] = v[1];
 				} else if (S::pair) {
 					float four[4] = { slot[0], v[0], slot[256], v[1] };
-					e.template store<4>(n, k, oh * S::ow + ow - 1, four);
+					e.template store<4>(n, k, plane + oh * S::ow + ow - 1, four);
 				} else if (pairs) {
-					e.template store<2>(n, k, oh * S::ow + ow, v);
+					e.template store<2>(n, k, plane + oh * S::ow + ow, v);
 				} else {
 					float one[1] = { v[0] }, two[1] = { v[1] };
-					e.template store<1>(n, k, oh * S::ow + ow, one);
+					e.template store<1>(n, k, plane + oh * S::ow + ow, one);
 					if (ow + step < S::ow)
-						e.template store<1>(n, k, oh * S::ow + ow + step, two);
+						e.template store<1>(n, k, plane + oh * S::ow + ow + step, two);
 				}
 			}
 		}

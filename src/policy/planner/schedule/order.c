@@ -297,20 +297,27 @@ static double unturned_us(const struct anchor *s)
 
 int pl_is_beyond_l2(const struct anchor *s) { return bytes_of(s->out->size, s->out->rank, s->out->dt) > L2_BYTES; }
 
-/* s, of one or two dimensions, for conv_tc; a line is an image of one row. */
+static int depth_stride(const struct anchor *s) { return s->conv.nd < 3 ? 1 : (int)s->conv.stride[0]; }
+
+/* s for conv_tc; a line is an image of one row. */
 static struct ww_conv_forward as_image(const struct anchor *s, int filters)
 {
 	int nd = s->conv.nd, line = nd == 1;
 	struct ww_conv_forward c = { .n = ix_num(s->out->size[0]),
 		.c = ix_num(s->in[0].size[1]),
 		.k = ix_num(s->out->size[1]),
-		.oh = line ? 1 : ix_num(s->out->size[2]),
+		.oh = line ? 1 : ix_num(s->out->size[nd]),
 		.ow = ix_num(s->out->size[1 + nd]),
-		.sh = line ? 1 : (int)s->conv.stride[0],
+		.taps = 1,
+		.sh = line ? 1 : (int)s->conv.stride[nd - 2],
 		.sw = (int)s->conv.stride[nd - 1],
-		.filters = filters };
+		.filters = filters,
+		.planes = nd < 3 ? 1 : ix_num(s->out->size[2]) };
 
-	c.taps = (double)((line ? 1 : ix_num(s->in[1].size[2])) * ix_num(s->in[1].size[1 + nd]));
+	for (int e = 0; e < nd; e++)
+		c.taps *= (double)ix_num(s->in[1].size[2 + e]);
+	if (s->conv.transposed)
+		c.planes = ww_conv_up(c.planes, depth_stride(s)) * depth_stride(s);
 	return c;
 }
 
@@ -331,8 +338,8 @@ static double apart_us(const struct pl *pl, const struct anchor *s)
 	struct ww_conv_tile t = ww_conv_square_tile(256, 0, c.n, h, w);
 
 	return fmax(stores_us(s, &c),
-		ww_conv_transposed_us(
-			t.tiles * c.sh * c.sw, c.k, c.c, c.taps / (c.sh * c.sw), c.oh * c.ow % 2 != 0, pl->dev.sm_count));
+		ww_conv_transposed_us(t.tiles * c.planes * c.sh * c.sw, c.k, c.c, c.taps / (depth_stride(s) * c.sh * c.sw),
+			c.oh * c.ow % 2 != 0, pl->dev.sm_count));
 }
 
 struct ww_conv_way pl_conv_way(const struct pl *pl, const struct anchor *s, const struct knobs *kn)
@@ -341,8 +348,8 @@ struct ww_conv_way pl_conv_way(const struct pl *pl, const struct anchor *s, cons
 	int nd = s->conv.nd;
 
 	if (s->conv.transposed)
-		c = ww_conv_beside(&c, nd == 1 ? 1 : ix_num(s->in[1].size[2]), ix_num(s->in[1].size[1 + nd]),
-			(int)s->conv.pad[nd - 1], (int)s->conv.dil[nd - 1]);
+		c = ww_conv_beside(
+			&c, ix_num(s->in[1].size[1 + nd]), (int)s->conv.pad[nd - 1], (int)s->conv.dil[nd - 1], depth_stride(s));
 	return c.n ? ww_conv_best_way(&c, kn->conv.end, c.filters == 64 ? 0 : kn->conv.bn, kn->conv.tw, pl->dev.sm_count)
 			   : (struct ww_conv_way){ 0 };
 }

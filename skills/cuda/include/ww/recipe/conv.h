@@ -183,24 +183,28 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 {
 	const struct ww_conv g = ww_conv_geometry(c);
 	const long long oh = g.out[1], ow = g.out[2], cp = ww_cdiv(g.c, c->exact ? 32 : 64) * 64;
-	int sh = g.stride[1], sw = g.stride[2], bh = g.transposed ? 1 : sh, bw = g.transposed ? 1 : sw;
+	int sd = g.stride[0], sh = g.stride[1], sw = g.stride[2], bh = g.transposed ? 1 : sh, bw = g.transposed ? 1 : sw;
 	int exact = c->exact != 0, filters = c->filters == 64 && !exact ? 64 : 128;
-	struct ww_conv_forward way = { g.n, g.c, g.k, oh, ow, (double)(g.kernel[1] * g.kernel[2]), sh, sw, filters, 0, 0,
-		0 };
-	const struct ww_conv_forward beside = ww_conv_beside(&way, g.kernel[1], g.kernel[2], g.pad[2], g.dilation[2]);
+	const int deep = g.in[0] > 1 || g.kernel[0] > 1 || g.out[0] > 1;
+	const long long slices = g.transposed ? sd * ww_cdiv(g.out[0], sd) : g.out[0];
+	struct ww_conv_forward way = { g.n, g.c, g.k, oh, ow, (double)ww_conv_elements(g.kernel, 3), sh, sw, filters,
+		slices, 0, 0, 0 };
+	const struct ww_conv_forward beside = ww_conv_beside(&way, g.kernel[2], g.pad[2], g.dilation[2], sd);
 	int staged = c->staged && (!g.transposed || beside.n), pairs = staged && c->pairs == 2 ? 2 : 1;
-	int apart = g.transposed && staged ? sw : 1, phases = g.transposed ? sh * sw / apart : 1;
+	int apart = g.transposed && staged ? sw : 1;
 	const long long taps = ww_conv_taps(&g, apart), rows = g.k * apart;
+	const long long planes = slices * (g.transposed ? sh * sw / apart : 1);
 	/* One block computes two phases of a row (conv.cuh); the results that it keeps take 64 KiB. */
 	int pair = g.transposed && !staged && sw == 2 && ow % 4 == 0 && c->bn != 256;
 	int bn = pair || exact || (pairs == 2 && !c->bn && filters == 128) ? 128 : c->bn ? c->bn : 256;
 	int stages = c->stages ? c->stages : bn == 256 ? 4 : pair || pairs == 2 ? 5 : 6;
 	struct ww_conv_packed packed;
 	struct ww_conv_tile tile;
+	struct ww_tmap map;
 
-	if (g.groups != 1 || g.in[0] > 1 || g.kernel[0] > 1 || bh > 8 || bw > 8 || oh < 1 || ow < 1 || g.n > 65535 ||
-		cp / 64 > 65535 || oh * ow > 0x7fffffff || (bn != 128 && bn != 256)) {
-		ww_fail(p, "conv_tc: needs groups 1, two dimensions, stride up to 8, bn 128 or 256");
+	if (g.groups != 1 || bh > 8 || bw > 8 || g.out[0] < 1 || oh < 1 || ow < 1 || g.n > 65535 || cp / 64 > 65535 ||
+		g.out[0] * oh * ow > 0x7fffffff || ww_conv_elements(g.in, 3) > 0x7fffffff || (bn != 128 && bn != 256)) {
+		ww_fail(p, "conv_tc: needs groups 1, stride up to 8, bn 128 or 256");
 		return;
 	}
 	if (filters == 64 ? bn != 256 : pairs == 2 && (bn != 128 || exact)) {
@@ -216,29 +220,33 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 														 : WW_CONV_REGISTERS,
 											bn, c->tw, ww_device(p)->sm_count)
 											.tile;
-	if (!tile.tiles) {
+	if (!tile.tiles || tile.tiles * ww_cdiv(rows, filters) * planes > 0x7fffffff) {
 		ww_fail(p, "conv_tc: no tile fits");
 		return;
 	}
 	packed = ww_conv_pack(p, &g, exact, apart);
 	ww_conv_define(p, c->kernel, &g, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, staged, pairs, filters, 1, 1);
-	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(rows, filters) * phases / (pair ? 2 : 1), bn, stages, 1,
+	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(rows, filters) * planes / (pair ? 2 : 1), bn, stages, 1,
 		pairs,
 		(pair ? 256 * bn * 2
 				: staged ? pairs * 8 * 8 * 128 * 4
 						 : 0) -
 			stages * (128 - filters) * 128);
 	ww_arg_kmajor(p, packed.w, 0, WW_F16, taps * cp, rows, 1, 2 * taps * cp, 0, filters);
-	ww_arg_tmap(p,
-		&(struct ww_tmap){ .buf = packed.x,
-			.dtype = WW_F16,
-			.rank = 4,
-			.size = { cp, g.in[2], g.in[1], g.n },
-			.stride_bytes = { 0, 2 * cp, 2 * cp * g.in[2], 2 * cp * g.in[1] * g.in[2] },
-			.box = { 64, tile.tw * bw, tile.th * bh, tile.tn },
-			.elem_stride = { 1, bw, bh, 1 },
-			.swizzle = WW_SWIZZLE_128B,
-			.fill = WW_FILL_ZERO });
+	map = (struct ww_tmap){ .buf = packed.x,
+		.dtype = WW_F16,
+		.rank = 4 + deep,
+		.size = { cp, g.in[2], g.in[1], g.in[0] },
+		.stride_bytes = { 0, 2 * cp, 2 * cp * g.in[2], 2 * cp * g.in[1] * g.in[2] },
+		.box = { 64, tile.tw * bw, tile.th * bh, 1 },
+		.elem_stride = { 1, bw, bh, 1, 1 },
+		.swizzle = WW_SWIZZLE_128B,
+		.fill = WW_FILL_ZERO };
+	/* in two dimensions images take the depth's place */
+	map.size[3 + deep] = g.n;
+	map.stride_bytes[3 + deep] = 2 * cp * ww_conv_elements(g.in, 3);
+	map.box[3 + deep] = tile.tn;
+	ww_arg_tmap(p, &map);
 	ww_arg_buf(p, packed.w_scales, 0);
 	ww_arg_buf(p, packed.x_scales, 0);
 }

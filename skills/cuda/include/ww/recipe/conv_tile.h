@@ -54,22 +54,23 @@ static inline double ww_conv_transposed_us(long long tiles, long long k, long lo
 }
 
 /* conv_tc: n images of c channels to k of oh x ow pixels, so many taps, strides sh, sw; in tiles of 128 filters, or of
- * 64.  Transposed (ww_conv_beside()): so many phases are tiles of their own, `beside` ones rows of a tile beside each
- * other, of results with rows of `line`; k counts these rows.  0 is 1, or ow. */
+ * 64.  Slices in three dimensions are planes.  Transposed (ww_conv_beside()): so many phases are tiles of their own,
+ * `beside` ones rows of a tile beside each other, of results with rows of `line`; k counts these rows.  0 is 1, or ow.
+ */
 struct ww_conv_forward {
 	long long n, c, k, oh, ow;
 	double taps;
 	int sh, sw, filters;
+	long long planes;
 	int phases, beside;
 	long long line;
 };
 
-/* A transposed convolution of k channels by r x s taps as conv_tc has it staged, or where the horizontal stride is 1;
- * no images: it has not.  Of taps of the height each phase has its own, along the width all have as many as the
- * longest.
- */
+/* A transposed convolution c, whose taps are all of a filter's, s of them along the width with this padding and
+ * dilation, as conv_tc has it staged, or where the horizontal stride is 1; no images: it has not.  depth: its stride.
+ * Of taps of depth and height each phase has its own, along the width all have as many as the longest. */
 static inline struct ww_conv_forward ww_conv_beside(
-	const struct ww_conv_forward *c, long long r, long long s, int pad, int dil)
+	const struct ww_conv_forward *c, long long s, int pad, int dil, int depth)
 {
 	struct ww_conv_forward f = *c;
 	int sw = c->sw;
@@ -79,7 +80,7 @@ static inline struct ww_conv_forward ww_conv_beside(
 	f.k = c->k * sw;
 	f.oh = ww_conv_up(c->oh, c->sh);
 	f.ow = (c->ow - 1 + pad) / sw - pad / sw + 1;
-	f.taps = (double)r / c->sh * (double)ww_conv_up(s, sw);
+	f.taps = c->taps / (double)s / c->sh / depth * (double)ww_conv_up(s, sw);
 	f.sh = f.sw = 1;
 	f.phases = c->sh;
 	f.beside = sw;
@@ -109,15 +110,16 @@ static inline double ww_conv_forward_us(
 	long long line = c->line ? c->line : c->ow;
 	int staged = end != WW_CONV_REGISTERS, vec = line % 4 == 0 ? 4 : line % 2 == 0 ? 2 : 1;
 	int phases = c->phases ? c->phases : 1, wide = t->tw * (c->beside ? c->beside : 1);
+	double planes = (double)(c->planes ? c->planes : 1) * phases;
 	int run = !staged ? 8 : wide < 32 * vec ? wide : 32 * vec; /* of a plane, in an instruction */
 	int at = ww_conv_gcd(32, (int)(line % 32));                /* rows begin at multiples of it */
 	int filters = c->filters ? c->filters : 128;
-	double columns = (double)ww_conv_up(c->k, filters), tiles = (double)t->tiles * columns * phases,
+	double columns = (double)ww_conv_up(c->k, filters), tiles = (double)t->tiles * columns * planes,
 		   waves = (double)ww_conv_up((long long)tiles, sms);
 	double steps = (double)ww_conv_up(c->c, 64) * c->taps, products = steps * bn * filters * 64 / WORK;
 	double copies = steps *
 		((filters + bn) * 128 / COPIES + (c->k < filters ? MISSING * (double)(filters - c->k) / 64 : 0));
-	double results = (double)c->n * (double)c->oh * (double)c->ow * (double)c->k * phases, mb = 4e-6 * results;
+	double results = (double)c->n * (double)c->oh * (double)c->ow * (double)c->k * planes, mb = 4e-6 * results;
 	double piece = wide < line ? wide
 		: phases > 1           ? (double)line
 							   : (double)t->th * (double)line,

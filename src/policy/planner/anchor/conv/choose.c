@@ -7,11 +7,13 @@
 
 static int fits_tensor_cores(const struct pl *pl, const struct anchor *sp)
 {
-	int nd = sp->conv.nd;
+	int strides = 1;
 
-	return !sp->conv.library_only && sp->conv.wide < WIDE && sp->out->dt == WW_F32 && sp->conv.groups == 1 && nd <= 2 &&
-		ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) >= 32 && sp->conv.stride[0] <= 8 &&
-		sp->conv.stride[nd - 1] <= 8 && ix_num(sp->out->size[0]) <= 65535 && pl->dev.cc == 90;
+	for (int e = 0; e < sp->conv.nd; e++)
+		strides &= sp->conv.stride[e] <= 8;
+	return !sp->conv.library_only && sp->conv.wide < WIDE && sp->out->dt == WW_F32 && sp->conv.groups == 1 &&
+		ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) >= (sp->conv.nd == 2 ? 32 : 16) && strides &&
+		ix_num(sp->out->size[0]) <= 65535 && pl->dev.cc == 90;
 }
 
 /* Of results that no 16 bytes divide the library's engines for halves store single elements. */
@@ -39,13 +41,21 @@ static double filled(const struct ix *size, int64_t tile)
 	return (double)n / (double)((n + tile - 1) / tile * tile);
 }
 
+/* Of what the tensor-core template computes only where it is estimated to be faster by ROOM: its stores have been
+ * measured, but not those of phases beside each other, nor in one and three dimensions. */
+static const double ROOM = 1.2;
+
+static int is_by_estimate(const struct anchor *sp) { return sp->conv.transposed || sp->conv.nd != 2; }
+
 /* Does our direct template, whose threads have a few pixels, take less time than the library?  cuDNN's tiles are mostly
  * empty where a group has few channels, and channels that do not fill 16 bytes it turns slowly. */
 static int is_light(const struct pl *pl, const struct anchor *sp, int bare)
 {
 	static const double NEAR_US = 1; /* of a draw it is ours, which has no pass behind it */
+	double direct = pl_conv_direct_us(pl, sp);
 
-	return pl_conv_direct_us(pl, sp) < 0.9 * pl_conv_library_us(sp, bare) + NEAR_US;
+	return direct < 0.9 * pl_conv_library_us(sp, bare) + NEAR_US &&
+		(!is_by_estimate(sp) || sp->conv.exact || !fits_tensor_cores(pl, sp) || direct < ROOM * pl_conv_tc_us(pl, sp));
 }
 
 /* Multiply-adds of a depthwise convolution along lines in 16 bits, whose threads have one pixel each, from which on
@@ -56,7 +66,7 @@ static const double LONG_LINES = 1e8;
  * engines for. */
 static int is_slower(const struct pl *pl, const struct anchor *sp, int bare)
 {
-	for (int e = 0; e < sp->conv.nd && sp->conv.nd > 1; e++)
+	for (int e = 0; e < sp->conv.nd; e++)
 		if (sp->conv.dil[e] != 1)
 			return 0;
 	return !sp->conv.transposed && pl_gains_last(sp, sp->out->size[1]) &&
@@ -64,11 +74,9 @@ static int is_slower(const struct pl *pl, const struct anchor *sp, int bare)
 }
 
 /* Is the tensor-core template so much faster than the library, in either order, that a transposed convolution need not
- * fill its tiles?  Its stores have been measured, but not of phases beside each other, nor of lines. */
+ * fill its tiles? */
 static int is_faster(const struct pl *pl, const struct anchor *sp, int bare)
 {
-	static const double ROOM = 1.2;
-
 	return ROOM * pl_conv_tc_us(pl, sp) < fmin(pl_conv_library_us(sp, bare), pl_conv_last_us(sp, 1));
 }
 
@@ -94,13 +102,13 @@ static const double EXACT_EIGHT = 15e6, EXACT_SIXTEEN = 28e6;
  * with them. */
 static int is_few(const struct pl *pl, const struct anchor *sp, int bare)
 {
-	static const double ROOM = 1.3;
+	static const double MORE = 1.3;
 	double few = sp->conv.exact ? pl_conv_few_us(pl, sp) : INFINITY, taps, library;
 
 	if (few == INFINITY || ix_num(sp->out->size[1]) < 16)
 		return 0;
 	library = pl_conv_work(sp, &taps) / (ix_num(sp->in[0].size[1]) <= 8 ? EXACT_EIGHT : EXACT_SIXTEEN);
-	return taps > 1 && ROOM * few < fmin(fmax(library, pl_conv_library_us(sp, bare)), pl_conv_direct_us(pl, sp));
+	return taps > 1 && MORE * few < fmin(fmax(library, pl_conv_library_us(sp, bare)), pl_conv_direct_us(pl, sp));
 }
 
 /* Does the first version use the library?  Measured on an H200: the tensor-core template beat the library (1.05 to 2.7
@@ -128,9 +136,9 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 	least = sp->conv.transposed ? 0.6 : least;
 	if (!fits_tensor_cores(pl, sp) || work < 1 << 29)
 		return 1;
-	if ((sp->conv.transposed || sp->conv.nd == 1) && is_faster(pl, sp, bare))
+	if (is_by_estimate(sp) && is_faster(pl, sp, bare))
 		return 0;
-	return sp->conv.nd == 1 || taps < 3 || filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least ||
+	return sp->conv.nd != 2 || taps < 3 || filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least ||
 		is_slower(pl, sp, bare);
 }
 
