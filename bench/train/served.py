@@ -52,8 +52,12 @@ def answer(url, messages, temperature=0, seed=0, most=REPLY_TOKENS):
 
 
 def all_of(ask, jobs, batch=BATCH):
-    """(job, ask(job)) as they come, `batch` at a time."""
-    with concurrent.futures.ThreadPoolExecutor(batch) as pool:
+    """(job, ask(job)) as they come, `batch` at a time.  Where the caller stops, those that are asked end with the
+    server, and the others are not asked."""
+    pool = concurrent.futures.ThreadPoolExecutor(batch)
+    try:
         work = {pool.submit(ask, j): j for j in jobs}
         for done in concurrent.futures.as_completed(work):
             yield work[done], done.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -8,9 +8,11 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
@@ -131,5 +133,37 @@ shutil.rmtree(path("got"))
 code, said = broken({"corpus": {}, "sft": {"seconds": 9, "keys": {}}}, tasks={"seed": 2, "n": 1})
 ok(code == 1 and "corpus: it is broken" in said and "sft" not in said and os.path.exists(path("got/logs.tar.gz")),
    "without a corpus it stops, and the logs are there", said)
+# `says` where its time is over
+put("serves", f"""#!{sys.executable}
+import http.server, time
+class Slow(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        time.sleep(60)
+s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow)
+s.daemon_threads = True
+print(f"http://127.0.0.1:{{s.server_address[1]}}", flush=True)
+s.serve_forever()
+""")
+os.chmod(path("serves"), 0o755)
+put("taught.jsonl", "".join(json.dumps({"task_id": f"{i:08x}", "messages": [{}, {}]}) + "\n" for i in range(300)))
+p = subprocess.Popen([os.path.join(ROOT, "bench/train/says"), "none", path("taught.jsonl"), "-o", path("said.jsonl"),
+                      "--batch", "8"], stderr=subprocess.PIPE, text=True,
+                     env={**os.environ, "WARPWRIGHT": path("serves")}, start_new_session=True)
+while not os.path.exists(path("said.jsonl")):
+    time.sleep(0.05)
+time.sleep(1)
+p.send_signal(signal.SIGINT)
+try:
+    said = p.communicate(timeout=10)[1]
+    ended = True
+except subprocess.TimeoutExpired:
+    os.killpg(p.pid, signal.SIGKILL)
+    ended, said = False, ""
+ok(ended, "what a policy says ends at once when its time is over", said)
+
+p = subprocess.run([os.path.join(ROOT, "bench/train/pieces"), "learn-x2", path("there"), path("got")],
+                   capture_output=True, text=True, check=False, env={**os.environ, "WORK": path("work")})
+ok(p.returncode == 2 and p.stderr == f"pieces: {path('got')} holds no carry.json\n",
+   "a piece does not begin anew where nothing was carried", p.stderr)
 shutil.rmtree(top)
 finish()
