@@ -2,14 +2,16 @@
  * one launch: pairs of fp16 as split.cuh has them, three products, 22 bits.
  *
  * A block reads the part of the image that its tile needs, channels of PyTorch's order, once: two channels of a pixel
- * are eight bytes of shared memory, first as they are, then, scaled by the tile's largest magnitude, as two words of
- * halves, high parts and low ones.  A term of the products is such a pair of channels at a tap, so that 16 of k are
- * eight terms: a lane finds each in shared memory, at its pixel's place plus the term's, and nothing is copied per tap.
+ * are a word of shared memory in each of two planes, first as they are, then, scaled by the tile's largest magnitude,
+ * as halves, high parts and low ones.  (Side by side they would have to be moved apart for every product: two registers
+ * of a fragment are neighbours.)  A term of the products is such a pair of channels at a tap, so that 16 of k are eight
+ * terms: a lane finds each in shared memory, at its pixel's place plus the term's, and nothing is copied per tap.
  * Filters, packed by conv_pack_w<CONV_EXACT>, lie in shared memory in the order of fragments.
  *
  * After that warps go on alone, 32 pixels and all filters of the tile at a time: while one stores, others multiply. A
  * tile of whole rows is one piece of each plane; its pixels are counted through, so that vectors and sectors are full
- * whatever a row's length.  Neighbouring lanes exchange halves of what they have, and each stores four pixels.
+ * whatever a row's length.  A warp turns its results in shared memory, eight filters at a time, so that lanes have
+ * neighbouring pixels, four where it can be, and the same pixels of every filter.
  *
  * In three dimensions a tile is of one slice of the result, and reads those of the image that its taps meet:
  * neighbouring tiles' in the second level.
@@ -28,25 +30,29 @@ template <class S> struct conv_few_shape {
 	enum : int { PAIRS = (S::c + 1) / 2, TAPS = S::t * S::r * S::s, TERMS = PAIRS * TAPS, STEPS = (TERMS + 7) / 8 };
 	enum : int { MT = S::filters / 16, PROMOTE = STEPS > 16 ? 8 : 0, NT = 4 /* of 8 pixels, a warp's */ };
 	enum : int { IH = (S::th - 1) * S::sh + (S::r - 1) * S::dh + 1, IW = (S::tw - 1) * S::sw + (S::s - 1) * S::dw + 1 };
-	enum : int { SLICE = IH * IW * PAIRS, ITEMS = S::t * SLICE, PIXELS = S::th * S::tw, GROUPS = (PIXELS + 31) / 32 };
+	enum : int { SLICE = IH * IW * PAIRS, ITEMS = S::t * SLICE, PLANE = (ITEMS + 31) / 32 * 32 };
+	enum : int { PIXELS = S::th * S::tw, GROUPS = (PIXELS + 31) / 32 };
 	enum : int { TILES_W = (S::ow + S::tw - 1) / S::tw, TILES_H = (S::oh + S::th - 1) / S::th };
 	enum : int { TILES = S::n * S::od * TILES_H * TILES_W, WHOLE = TILES_W == 1 };
 	enum : int { UNIT = WHOLE ? (S::oh * S::ow) | (TILES_H > 1 ? S::th * S::ow : 0) | PIXELS : (int)S::ow };
 	enum : int { V = UNIT % 4 == 0 ? 4 : UNIT % 2 == 0 ? 2 : 1 }; /* pixels that are stored at once */
 	static_assert(S::tw % 32 == 0 || WHOLE, "a strip is whole groups of pixels");
 
-	/* Where pair i of a tile lies: of 8 pairs a pixel, every second two pixels have their halves exchanged, so that
-	 * four neighbours have no bank in common. */
-	static __device__ __forceinline__ int slot(int i) { return PAIRS == 8 ? i ^ (i >> 2 & 4) : i; }
+	/* Where pair i of a tile lies.  Eight neighbouring pixels are read at once, four pairs of each: where they are 8,
+	 * 16 or 32 banks apart, fours of pairs are exchanged, so that no two have a bank in common. */
+	enum : int { APART = PAIRS * S::sw % 32, MIXED = APART % 8 ? 0 : APART % 16 ? 4 : APART ? 12 : 28 };
+	static __device__ __forceinline__ int slot(int i) { return MIXED ? i ^ (i >> 3 & MIXED) : i; }
 };
 
 template <class S, class E> struct conv_few_job {
 	typedef conv_few_shape<S> F;
-	enum : int { THREADS = 256, WARPS = THREADS / 32 };
-	uint4 *filters; /* fragments: [16 filters][step][high, low][lane] */
-	uint2 *image;   /* [row][column][pair]: high, low */
-	int *place;     /* of each term, from its pixel's first one */
+	enum : int { THREADS = 256, WARPS = THREADS / 32, PITCH = 40 /* eight rows of it share no bank */ };
+	uint4 *filters;  /* fragments: [16 filters][step][high, low][lane] */
+	float *results;  /* [warp][8 filters][32 pixels of PITCH] */
+	unsigned *image; /* [high, low][row][column][pair] */
+	int *place;      /* of each term, from its pixel's first one; eight more are read */
 	unsigned *box;
+	float *unit; /* of each filter: what its packed sums are multiplied by */
 	const unsigned *sw;
 	const E &e;
 	int k0; /* the first filter */
@@ -71,6 +77,8 @@ template <class S, class E> struct conv_few_job {
 				? tap / S::s / S::r * F::SLICE + (row * F::IW + tap % S::s * S::dw) * F::PAIRS + i % F::PAIRS
 				: 0; /* its filter is zero */
 		}
+		for (int i = threadIdx.x; i < S::filters; i += THREADS)
+			unit[i] = k0 + i < S::k ? unscale(sw[k0 + i]) : 0.f;
 	}
 
 	/* The image from slice `front`, row `top` and column `left` on, outside of it zeros.  The bits of the largest
@@ -99,8 +107,10 @@ template <class S, class E> struct conv_few_job {
 				const int i = first + u * THREADS;
 
 				most = max(most, max(magnitude(v[u][0]), magnitude(v[u][1])));
-				if (i < F::ITEMS)
-					image[F::slot(i)] = { __float_as_uint(v[u][0]), __float_as_uint(v[u][1]) };
+				if (i < F::ITEMS) {
+					image[F::slot(i)] = __float_as_uint(v[u][0]);
+					image[F::slot(i) + F::PLANE] = __float_as_uint(v[u][1]);
+				}
 			}
 		}
 		most = __reduce_max_sync(0xffffffffu, most);
@@ -113,30 +123,29 @@ template <class S, class E> struct conv_few_job {
 		const float scale = scale_of(most);
 #pragma unroll 4
 		for (int i = threadIdx.x; i < F::ITEMS; i += THREADS) { /* what this thread has stored itself */
-			const uint2 v = image[F::slot(i)];
-			uint2 to;
+			unsigned *const at = image + F::slot(i);
 
-			split_pair(__uint_as_float(v.x) * scale, __uint_as_float(v.y) * scale, to.x, to.y);
-			image[F::slot(i)] = to;
+			split_pair(__uint_as_float(at[0]) * scale, __uint_as_float(at[F::PLANE]) * scale, at[0], at[F::PLANE]);
 		}
 		__syncthreads();
 		return most;
 	}
 
-	/* acc += a step's products of the pixels at `base`. */
+	/* acc += a step's products of the pixels at `base`; at: places of the lane's terms, then of the next step's. */
 	__device__ __forceinline__ void multiply(
-		float (&acc)[F::MT * F::NT][4], const int (&base)[F::NT], int step, int lane) const
+		float (&acc)[F::MT * F::NT][4], const int (&base)[F::NT], int (&at)[2], int step, int lane) const
 	{
-		const int at[2] = { place[step * 8 + lane % 4], place[step * 8 + 4 + lane % 4] };
 		unsigned high[F::NT][2], low[F::NT][2];
 
 #pragma unroll
 		for (int j = 0; j < F::NT; j++)
 #pragma unroll
 			for (int h = 0; h < 2; h++) {
-				const uint2 v = image[F::slot(base[j] + at[h])];
-				high[j][h] = v.x, low[j][h] = v.y;
+				const unsigned *from = image + F::slot(base[j] + at[h]);
+				high[j][h] = from[0], low[j][h] = from[F::PLANE];
 			}
+		at[0] = place[step * 8 + 8 + lane % 4];
+		at[1] = place[step * 8 + 12 + lane % 4];
 #pragma unroll
 		for (int m = 0; m < F::MT; m++) {
 			const uint4 *from = filters + (m * F::STEPS + step) * 64 + lane, h4 = from[0], l4 = from[32];
@@ -156,13 +165,15 @@ template <class S, class E> struct conv_few_job {
 
 	__device__ __forceinline__ void sum_up(float (&sum)[F::MT * F::NT][4], const int (&base)[F::NT], int lane) const
 	{
+		int at[2] = { place[lane % 4], place[4 + lane % 4] };
+
 #pragma unroll
 		for (int i = 0; i < F::MT * F::NT * 4; i++)
 			sum[i / 4][i % 4] = 0.f;
 		if (!F::PROMOTE) {
 #pragma unroll 1
 			for (int step = 0; step < F::STEPS; step++)
-				multiply(sum, base, step, lane);
+				multiply(sum, base, at, step, lane);
 			return;
 		}
 #pragma unroll 1
@@ -173,7 +184,7 @@ template <class S, class E> struct conv_few_job {
 				part[i / 4][i % 4] = 0.f;
 #pragma unroll 1
 			for (int step = first; step < min(first + F::PROMOTE, (int)F::STEPS); step++)
-				multiply(part, base, step, lane);
+				multiply(part, base, at, step, lane);
 #pragma unroll
 			for (int i = 0; i < F::MT * F::NT * 4; i++)
 				sum[i / 4][i % 4] += part[i / 4][i % 4];
@@ -192,51 +203,37 @@ template <class S, class E> struct conv_few_job {
 	__device__ __forceinline__ void done(
 		const float (&sum)[F::MT * F::NT][4], int n, int z, int group, int h0, int w0, float ux, int lane) const
 	{
-		enum : int { V = F::V, RUNS = 8 / V };
-		const int odd = lane % 2;
-		int pix[RUNS];
+		enum : int { V = F::V, LANES = 32 / V, RUNS = 8 / V };
+		float *own = results + threadIdx.x / 32 * (8 * PITCH);
+		const int col = lane % LANES * V, pix = pixel(group * 32 + col, h0, w0);
 
-#pragma unroll
-		for (int b = 0; b < RUNS; b++)
-			pix[b] = pixel(group * 32 +
-					(V == 4 ? (2 * b + odd) * 8 + lane % 4 / 2 * 4
-							: V == 2 ? b * 8 + lane % 4 * 2
-									 : b / 2 * 8 + lane % 4 * 2 + b % 2),
-				h0, w0);
 #pragma unroll 1
 		for (int step = 0; step < 2 * F::MT; step++) {
-			const int k = k0 + step * 8 + lane / 4;
 			ahead<E, V> given[RUNS];
 			float t[8];
 
 			pick<2 * F::MT, 8>(step, t, [&](int i) { return sum[i / 16 * F::NT + i % 8 / 2][i / 8 % 2 * 2 + i % 2]; });
-			if (V == 4) {
+			__syncwarp(); /* the last eight have been read */
 #pragma unroll
-				for (int b = 0; b < 2; b++)
-#pragma unroll
-					for (int l = 0; l < 2; l++) {
-						float &own = t[4 * b + l], &next = t[4 * b + 2 + l];
-						const float got = __shfl_xor_sync(0xffffffffu, odd ? own : next, 1);
-
-						own = odd ? got : own;
-						next = odd ? next : got;
-					}
-			}
-			if (k >= S::k)
-				continue;
-			const float uw = unscale(__ldg(sw + k));
+			for (int j = 0; j < F::NT; j++)
+				*(float2 *)(own + lane / 4 * PITCH + j * 8 + lane % 4 * 2) = { t[2 * j], t[2 * j + 1] };
+			__syncwarp();
+			const int row = lane / LANES, k = k0 + step * 8 + row;
 #pragma unroll
 			for (int b = 0; b < RUNS; b++)
-				if (pix[b] >= 0)
-					given[b].fetch(e, n, k, z * (S::oh * S::ow) + pix[b]);
+				if (pix >= 0 && k + b * V < S::k)
+					given[b].fetch(e, n, k + b * V, z * (S::oh * S::ow) + pix);
 #pragma unroll
 			for (int b = 0; b < RUNS; b++) {
+				const float uw = unit[step * 8 + row + b * V];
 				float v[V];
+
+				load(own + (row + b * V) * PITCH + col, v);
 #pragma unroll
 				for (int l = 0; l < V; l++)
-					v[l] = t[b * V + l] * uw * ux;
-				if (pix[b] >= 0)
-					given[b].store(e, v, n, k, z * (S::oh * S::ow) + pix[b]);
+					v[l] = v[l] * uw * ux;
+				if (pix >= 0 && k + b * V < S::k)
+					given[b].store(e, v, n, k + b * V, z * (S::oh * S::ow) + pix);
 			}
 		}
 	}
@@ -277,10 +274,13 @@ template <class S, class E>
 __device__ __forceinline__ void conv_few(const float *x, const __half *w, const unsigned *sw, const E &e)
 {
 	typedef conv_few_shape<S> F;
+	typedef conv_few_job<S, E> J;
 	uint4 *filters = (uint4 *)dynamic_shared();
-	uint2 *image = (uint2 *)(filters + F::MT * F::STEPS * 64);
-	int *place = (int *)(image + F::ITEMS);
-	const conv_few_job<S, E> job = { filters, image, place, (unsigned *)(place + F::STEPS * 8), sw, e,
+	float *results = (float *)(filters + F::MT * F::STEPS * 64);
+	unsigned *image = (unsigned *)(results + J::WARPS * 8 * J::PITCH);
+	int *place = (int *)(image + 2 * F::PLANE);
+	unsigned *box = (unsigned *)(place + F::STEPS * 8 + 8);
+	const J job = { filters, results, image, place, box, (float *)(box + J::WARPS), sw, e,
 		(int)blockIdx.y * S::filters };
 
 	job.fill_filters((const unsigned *)w);

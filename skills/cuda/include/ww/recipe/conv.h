@@ -280,7 +280,7 @@ static void ww_recipe_conv_few(struct ww_plan *p, const struct ww_conv2d *c)
 	tiles = way.tiles / columns;
 	rounds = ww_cdiv(tiles, ww_max(1, way.resident * sms / columns));
 	ww_launch(p, c->kernel, ww_cdiv(tiles, rounds), columns, 1, WW_CONV_FEW_THREADS, 1, 1);
-	ww_shared(p, way.shared + 64);
+	ww_shared(p, way.shared);
 	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
 	ww_arg_buf(p, w, 0);
 	ww_arg_buf(p, scales, 0);

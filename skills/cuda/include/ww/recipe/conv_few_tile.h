@@ -12,9 +12,10 @@ struct ww_conv_few {
 	int stride[2], dil[2];
 };
 
-/* Input channels that conv_few is for; threads of its block; shared memory that a block can have, and one of two on a
- * multiprocessor. */
+/* Input channels that conv_few is for; threads of its block; bytes of shared memory that a block can have, and one of
+ * two on a multiprocessor, and what a block needs of it besides filters and image. */
 enum { WW_CONV_FEW_CHANNELS = 16, WW_CONV_FEW_THREADS = 256, WW_CONV_FEW_SHARED = 232448, WW_CONV_FEW_HALF = 115712 };
+enum { WW_CONV_FEW_OWN = 8 * 8 * 40 * 4 + 64 * 4 + 64 };
 
 /* th rows of tw columns of pixels, tw the whole row or a multiple of 32; filters of a tile, tiles of all filters and
  * images; blocks on a multiprocessor; us 0: no tile fits. */
@@ -37,24 +38,38 @@ static inline long long ww_conv_few_items(const struct ww_conv_few *c, int tw, i
 		((tw - 1LL) * c->stride[1] + (c->s - 1) * c->dil[1] + 1) * ((c->c + 1) / 2);
 }
 
-/* Microseconds on an H200 without packing: arithmetic, not measured.  A multiprocessor does an mma in 1.6 clocks and
- * reads 128 bytes of shared memory in one; results go to memory at 17 bytes a clock; what is read of the image, split
- * and stored takes a clock for two elements.  Two blocks hide a quarter of it, one a tenth. */
+/* How many pixels of a tile are stored at once, as conv_few.cuh has it. */
+static inline int ww_conv_few_vector(const struct ww_conv_few *c, int tw, int th)
+{
+	long long unit = tw < c->ow ? c->ow : (c->oh * c->ow) | (th < c->oh ? (long long)th * c->ow : 0) | (th * tw);
+
+	return unit % 4 == 0 ? 4 : unit % 2 == 0 ? 2 : 1;
+}
+
+/* Microseconds on an H200 without packing.  A warp does 32 pixels at a time: instructions of each step, of each 16
+ * filters to the end (a bias and an activation, four pixels at once) and of the rest (SASS), four of which a
+ * multiprocessor issues in a clock, and beside them an mma in 1.6 clocks, or 128 bytes of shared memory in one.  As 12
+ * convolutions of KernelBench took (30 November 2026), by a kernel of other counts, neither hides much of the other:
+ * ISSUE and BESIDE are their parts of the time, and a block alone on a multiprocessor takes ALONE times as long.
+ * Results go to memory at 17 bytes a clock. */
 static inline double ww_conv_few_us(const struct ww_conv_few *c, const struct ww_conv_few_way *w, int sms)
 {
 	static const double CLOCKS = 1755, MMA = 1.6, BYTES = 17, LATENCY = 2500, APART = 2.3, LAUNCH = 1.5, L2_MB = 50;
-	long long pairs = (c->c + 1) / 2, pitch = pairs * c->stride[1] % 16, steps = ww_conv_few_steps(c);
-	double meet = pairs == 8 ? c->stride[1] : pitch == 8 ? 2 : pitch == 0 ? 4 : 1; /* pixels in the same banks */
+	static const double STEP = 53, END = 240, REST = 100, FILL = 43, ISSUE = 1.35, BESIDE = 0.75, ALONE = 1.2;
+	long long steps = ww_conv_few_steps(c);
 	double groups = (double)ww_conv_up(ww_conv_up((long long)w->tw * w->th, 32), 8) * 8, tiles_of = w->filters / 16.0;
-	double products = groups * (double)steps * ww_conv_more(tiles_of * 12 * MMA, 16 * meet + 8 * tiles_of + 2);
+	double stores = 0.8 + 0.8 / ww_conv_few_vector(c, w->tw, w->th);
+	double issue = ((double)steps * (12 * tiles_of + STEP) + END * stores * tiles_of + REST) / 4;
+	double products = (double)steps * ww_conv_more(tiles_of * 12 * MMA, 18 + 8 * tiles_of);
 	double results = (double)c->n * (double)c->k * (double)c->oh * (double)c->ow, each = results / (double)w->tiles;
 	double piece = w->tw < c->ow ? w->tw : (double)w->th * (double)c->ow;
 	double apart = 4e-6 * results > L2_MB && c->ow % 8 ? ww_conv_less(1, 16 / piece) : 0;
-	double stage = (double)ww_conv_few_items(c, w->tw, w->th) + LATENCY;
+	double stage = (double)ww_conv_few_items(c, w->tw, w->th) * FILL / 128 * ISSUE + LATENCY;
 	double end = each * 4 / BYTES * (1 + APART * apart) * (c->ow % 2 && w->tw < c->ow ? 2 : 1);
+	double tile = (groups * (ISSUE * issue + BESIDE * products) + stage) * (w->resident > 1 ? 1 : ALONE);
 	double rounds = (double)ww_conv_up(w->tiles, (long long)sms * w->resident) * w->resident;
 
-	return LAUNCH + rounds * (products + stage + end) * (w->resident > 1 ? 0.75 : 0.9) / CLOCKS;
+	return LAUNCH + rounds * ww_conv_more(tile, end) / CLOCKS;
 }
 
 static inline struct ww_conv_few_way ww_conv_few_way(const struct ww_conv_few *c, int sms)
@@ -72,10 +87,11 @@ static inline struct ww_conv_few_way ww_conv_few_way(const struct ww_conv_few *c
 				if ((wide > 32 && wide >= 2 * c->ow) || (long long)w.tw * th > 8192)
 					continue;
 				w.filters = 16 * (int)ww_conv_up(rows, columns);
-				w.shared = w.filters / 16 * steps * 1024 + ww_conv_few_items(c, w.tw, th) * 8 + steps * 32;
-				if (w.shared > WW_CONV_FEW_SHARED - 64)
+				w.shared = w.filters / 16 * steps * 1024 + ww_conv_up(ww_conv_few_items(c, w.tw, th), 32) * 256 +
+					steps * 32 + WW_CONV_FEW_OWN;
+				if (w.shared > WW_CONV_FEW_SHARED)
 					continue;
-				w.resident = w.shared <= WW_CONV_FEW_HALF - 64 ? 2 : 1;
+				w.resident = w.shared <= WW_CONV_FEW_HALF ? 2 : 1;
 				w.tiles = c->n * ww_conv_up(c->oh, th) * ww_conv_up(c->ow, w.tw) * columns;
 				w.us = ww_conv_few_us(c, &w, sms);
 				if (!best.us || w.us < 0.99 * best.us)
