@@ -78,7 +78,7 @@ enum ww_rc ww_set_files_init(struct ww_set_files *d, const char *dir, struct ww_
 	char *const paths[] = { (char *)(uintptr_t)dir, NULL };
 	enum ww_rc rc = WW_OK;
 	memset(d, 0, sizeof(*d));
-	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
 	if (!fts)
 		return ww_err_errno(err, WW_ERR_USAGE, "cannot read the directory %s", dir);
 	for (FTSENT *e; rc == WW_OK && (e = fts_read(fts));) {

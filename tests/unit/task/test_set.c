@@ -172,17 +172,9 @@ static void ends_in_empty_lines(void **state)
 	ww_set_close(s);
 }
 
-static void reads_directories_in_order(void **state)
+static void has_them_in_order(const char *path)
 {
 	static const char *const order[] = { "level1/2_b", "level1/10_a", "level2/1_c" };
-	char path[LONG];
-	put_text("kb/level1/10_a.py", "class Model: 10");
-	put_text("kb/level2/1_c.py", "class Model: 1");
-	put_text("kb/level1/2_b.py", "from layers import Model");
-	put_text("kb/level1/layers.py", "class Layer: 2");
-	put_text("kb/level1/notes.txt", "class Model");
-	put_text("kb/.hidden/1_x.py", "class Model: 1");
-	snprintf(path, sizeof(path), "%s/kb", dir.path);
 	struct ww_set *s = opened(path, 0);
 	for (int i = 0; i < 3; i++) {
 		const struct ww_set_row *row = next(s);
@@ -192,6 +184,23 @@ static void reads_directories_in_order(void **state)
 	}
 	assert_null(next(s));
 	ww_set_close(s);
+}
+
+static void reads_directories_in_order(void **state)
+{
+	char path[LONG], link[LONG];
+	struct ww_set *s;
+	put_text("kb/level1/10_a.py", "class Model: 10");
+	put_text("kb/level2/1_c.py", "class Model: 1");
+	put_text("kb/level1/2_b.py", "from layers import Model");
+	put_text("kb/level1/layers.py", "class Layer: 2");
+	put_text("kb/level1/notes.txt", "class Model");
+	put_text("kb/.hidden/1_x.py", "class Model: 1");
+	snprintf(path, sizeof(path), "%s/kb", dir.path);
+	has_them_in_order(path);
+	snprintf(link, sizeof(link), "%s/linked", dir.path);
+	assert_int_equal(symlink(path, link), 0);
+	has_them_in_order(link);
 	put_text("none/readme.txt", "");
 	snprintf(path, sizeof(path), "%s/none", dir.path);
 	struct ww_err err = WW_ERR_INIT;
