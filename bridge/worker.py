@@ -207,8 +207,8 @@ class Worker:
         from wwbridge.examine import drop, examine
 
         if q["stage"] == "end":
-            task, self.task = self.loaded(), None
-            return drop(task), []
+            task, self.task = self.task, None
+            return drop(task, self.target), []
         return examine(self.loaded(), int(q["seed"]), q["stage"], q["compiler"], q["memory_bytes"]), []
 
     def baseline(self, q, fds):

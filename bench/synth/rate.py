@@ -50,10 +50,19 @@ def main(directory, seconds=None, since=None):
         print(f"  {s:9} {sum(wall) / len(rows):8.3f} {sum(cpu) / len(rows):8.3f} ({max(cpu):.2f})")
     print(f"  all       {sum(w for r in rows for w, _ in r['cost'].values()) / len(rows):8.3f} "
           f"{sum(c for r in rows for _, c in r['cost'].values()) / len(rows):8.3f}")
-    memory = [peak / values for r in rows if "bytes" in r for values, peak in [r["bytes"]] if values]
+    memory = [peak / values for r in rows if "bytes" in r for values, peak, *_ in [r["bytes"]] if values]
     if len(memory) > 19:
         print("  peak memory over bytes of inputs and values, by twentieths:",
               [round(x, 2) for x in statistics.quantiles(memory, n=20)])
+    left = [r["left"] / 2**20 for r in rows if "left" in r]
+    if len(left) > 9:
+        print("  MiB that a worker holds behind a candidate, deciles:",
+              [round(x) for x in statistics.quantiles(left, n=10)], "at most", round(max(left)))
+    stages = [r["bytes"] for r in rows if len(r.get("bytes", ())) == 4 and r["bytes"][3]]
+    if len(stages) > 9:
+        for k, what in ((2, "loading"), (3, "baselines")):
+            print(f"  peak of {what} over that of the eager filters, deciles:",
+                  [round(x, 2) for x in statistics.quantiles([b[k] / b[1] for b in stages], n=10)])
     times = [r["row"]["times"] for r in passed]
     if len(times) > 9:
         print("  eager us, deciles:", [round(x) for x in statistics.quantiles([t["eager_us"] for t in times], n=10)])

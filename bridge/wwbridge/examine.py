@@ -14,9 +14,11 @@ The tests are stricter than the judge's (reference.py): a task that is kept here
 The baseline compile is then prepared, so that the client can measure it (the requests time and arm).
 """
 
+from contextlib import suppress
+
 import torch
 
-from . import NoCollection, Refuse, device_failed, one_line, out_of_memory
+from . import NoCollection, Refuse, collect, device_failed, one_line, out_of_memory
 from .baseline import Runner
 from .compiler import tune_briefly
 from .parts import finite
@@ -26,7 +28,7 @@ from .tokens import tokens
 
 SAME = 1e-2  # two results this near count as equal; the rule `paper` has atol = rtol = 1e-2
 COMPILED = {torch.float32: 2e-3, torch.float64: 2e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
-PIECE = 1 << 24
+PIECE, OWN_BYTES = 1 << 24, 1 << 26
 HIDDEN, NO_EFFECT, DRAWS = 0.05, 1e-4, ((2.0**-6, 0.0), (2.0**6, 0.0), (1.0, 3.0))
 
 
@@ -125,6 +127,13 @@ def keep_nothing_compiled():
     from torch._inductor import config as inductor
 
     inductor.fx_graph_cache = functorch.enable_autograd_cache = False
+
+
+def forget_workspaces():
+    """Free what cuBLAS computes in, which PyTorch keeps for each stream: 32 MiB each, cut out of whatever block was
+    free, which then stays with this process, GiB at a time.  Not while a CUDA graph lives, which may use it."""
+    with suppress(AttributeError):
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 class Examination:
@@ -318,25 +327,36 @@ class Examination:
 def examine(task, seed, stage, compiler, memory_bytes):
     if stage == "text":
         # before anything is compared on the device
-        return {"reason": "", "tokens": tokens(task.source), "run_us": task.run_s * 1e6}
+        peak = torch.cuda.max_memory_reserved(task.device) if task.target.kind == "cuda" else 0
+        return {"reason": "", "tokens": tokens(task.source), "run_us": task.run_s * 1e6, "peak_bytes": peak}
     if stage == "eager":
         task.examination = Examination(task, seed, compiler, memory_bytes)
     answer = task.examination.run(stage)
     if stage == "eager" and not answer["reason"]:
+        if task.target.kind == "cuda" and not task.clock(check=False).runners:
+            forget_workspaces()
         task.trim(True)  # while this worker compiles, others use the device
     answer["shapes"] = {"inputs": [[str(t.dtype)[6:], list(t.shape)] for t in task.inputs],
                         "outputs": [[str(m[2])[6:], list(m[0])] for m in task.out_meta]}
     return answer
 
 
-def drop(task):
-    """Free the task and its device memory, which others need before the next task comes."""
-    task.examination = None
-    torch._dynamo.reset()
-    task.free(True)
-    task.close()
-    target = task.target
-    task.__dict__.clear()  # so that a cycle that stays alive holds no tensor
-    if target.kind == "cuda":
-        torch.cuda.empty_cache()
-    return {"reason": ""}
+def drop(task, target):
+    """Free the task (None: none was loaded) and its device memory, which others need before the next task comes.  What
+    a worker keeps of its own is a few MiB: where more is allocated all the same, a cycle holds it."""
+    if task:
+        task.examination = None
+        torch._dynamo.reset()
+        task.free(True)
+        task.close()
+        task.__dict__.clear()  # so that a cycle that stays alive holds no tensor
+    if target.kind != "cuda":
+        if not task:
+            collect()
+        return {"reason": ""}
+    forget_workspaces()
+    if not task or torch.cuda.memory_allocated(target.device) > OWN_BYTES:
+        collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(target.device)
+    return {"reason": "", "left_bytes": torch.cuda.memory_reserved(target.device)}

@@ -2,7 +2,8 @@
  *
  * Order, cheapest first: load (form, random, data-dependent), the graph and what is redundant in it, similarity, the
  * other eager filters, torch.compile.  Most of what is rejected never reaches a compiler.  What resembles an accepted
- * task, a third of a large set's candidates and more with each task, costs the device a load.
+ * task, a third of a large set's candidates and more with each task, costs the device a load.  A worker that has ended
+ * a candidate gives its memory back before it gives up its room.
  *
  * Times are measured last, eager and compiled in one turn, since everybody else stands still meanwhile.  A run while
  * the task was loaded, beside others, took at least as long as one alone: a task that may be out of bounds by that is
@@ -26,7 +27,7 @@
 
 enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15, PATIENCE = 10 };
 static const double REQUEST_S = 60, TURN_S = 0.5, CUDA_BUDGET_US = 2.5e4, CPU_BUDGET_US = 5e4, MEMORY_SHARE = 0.8,
-					PEAK_MARGIN = 1.1, SURELY = 2;
+					PEAK_MARGIN = 1.1, SURELY = 2, MAX_LEFT_BYTES = 1 << 30;
 
 void ww_synth_result_release(struct ww_synth_result *r)
 {
@@ -34,6 +35,15 @@ void ww_synth_result_release(struct ww_synth_result *r)
 	json_decref(r->graph);
 	json_decref(r->mark);
 	*r = (struct ww_synth_result){ 0 };
+}
+
+/* Before another try: what it costs counts for the candidate, too. */
+static void release_but_cost(struct ww_synth_result *r)
+{
+	struct ww_synth_cost cost[WW_SYNTH_N_STAGES];
+	memcpy(cost, r->cost, sizeof(cost));
+	ww_synth_result_release(r);
+	memcpy(r->cost, cost, sizeof(cost));
 }
 
 enum ww_rc ww_synth_reject(struct ww_synth_result *r, const char *reason, const char *detail)
@@ -403,8 +413,10 @@ static enum ww_rc compile(struct ww_synth_checker *c, struct ww_synth_result *ou
 	enum ww_rc rc = ww_ref_compile_ahead(c->ref, WW_BASE_COMPILE, err);
 	if (rc == WW_OK)
 		rc = ww_ref_await(c->ref, err);
-	ww_room_back(&c->place);
 	cost_add(c, out, WW_SYNTH_AT_compile, &since);
+	since = cost_now(c);
+	ww_room_back(&c->place);
+	cost_add(c, out, WW_SYNTH_AT_room, &since);
 	return rc;
 }
 
@@ -523,6 +535,7 @@ static enum ww_rc compile_filters(
 	WW_CHECK(examine(c, seed, WW_EXAMINE_COMPILE, out, &facts, err));
 	if (*out->reason)
 		return WW_OK;
+	out->compiled_bytes = ww_json_num(facts, "peak_bytes", 0);
 	if (!times)
 		WW_CHECK(time_last(c, &us, out, err));
 	if (*out->reason)
@@ -535,12 +548,24 @@ static enum ww_rc compile_filters(
 
 static int has_passed(const struct ww_synth_result *out) { return !*out->reason && !out->decided; }
 
+/* Drop the task, also one that could not be loaded.  A worker that still holds much is of no more use. */
+static enum ww_rc end(struct ww_synth_checker *c, uint64_t seed, struct ww_synth_result *out, struct ww_err *err)
+{
+	json_auto_t *ended = NULL;
+	WW_CHECK(examine(c, seed, WW_EXAMINE_END, out, &ended, err));
+	out->left_bytes = ww_json_num(ended, "left_bytes", 0);
+	if (out->left_bytes > MAX_LEFT_BYTES)
+		ww_synth_checker_close(c);
+	return WW_OK;
+}
+
 static enum ww_rc filters(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed, const json_t *times,
 	struct ww_synth_result *out, struct ww_err *err)
 {
-	json_auto_t *text = NULL, *ended = NULL;
+	json_auto_t *text = NULL;
 	WW_CHECK(load(c, task, seed, out, err));
 	WW_CHECK(examine(c, seed, WW_EXAMINE_TEXT, out, &text, err));
+	out->load_bytes = ww_json_num(text, "peak_bytes", 0);
 	if (!times)
 		WW_CHECK(time_soon(c, ww_json_num(text, "run_us", 0), out, err));
 	if (has_passed(out))
@@ -549,17 +574,22 @@ static enum ww_rc filters(struct ww_synth_checker *c, const struct ww_task *task
 		WW_CHECK(eager_filters(c, seed, out, err));
 	if (has_passed(out))
 		WW_CHECK(compile_filters(c, seed, times, out, err));
-	return examine(c, seed, WW_EXAMINE_END, out, &ended, err);
+	return end(c, seed, out, err);
 }
 
 static enum ww_rc look(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed, const json_t *times,
 	struct ww_synth_result *out, struct ww_err *err)
 {
 	enum ww_rc rc = filters(c, task, seed, times, out, err);
-	int ours = rc != WW_OK && !is_rejection(c, rc, err, out);
-	if (out->broke)
-		ww_synth_checker_close(c); /* all that came to it now would fail */
-	return ours ? rc : WW_OK;
+	struct ww_err ignored = WW_ERR_INIT;
+	if (rc == WW_OK)
+		return WW_OK;
+	if (!is_rejection(c, rc, err, out))
+		return rc;
+	/* what came to a worker whose device has failed would fail, and one that ran out of memory may hold much of it */
+	if (out->broke || (out->no_room && !is_cpu(c)) || !ww_ref_alive(c->ref) || end(c, seed, out, &ignored) != WW_OK)
+		ww_synth_checker_close(c);
+	return WW_OK;
 }
 
 /* On cuda run it when there is room for it.  Where memory did not suffice, once more in a new worker with twice as
@@ -581,8 +611,11 @@ static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task 
 		}
 		c->place = (struct ww_synth_place){ room, bytes, input_bytes < bytes || bytes < 0 ? input_bytes : bytes,
 			stays };
-		if (room)
+		struct ww_synth_cost since = cost_now(c);
+		if (room) {
 			ww_room_take(&c->place);
+			cost_add(c, out, WW_SYNTH_AT_room, &since);
+		}
 		enum ww_rc rc = look(c, task, seed, times, out, err);
 		if (room)
 			ww_room_give(&c->place);
@@ -591,7 +624,7 @@ static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task 
 		stays = bytes < 0 || out->broke;
 		bytes = stays || 2 * bytes > room->bytes ? -1 : 2 * bytes;
 		ww_synth_checker_close(c);
-		ww_synth_result_release(out);
+		release_but_cost(out);
 	}
 }
 

@@ -56,9 +56,9 @@ struct ww_synth_check_opts {
 	const volatile int *interrupted;
 };
 
-/* What a candidate's stages cost: seconds, waiting included, and CPU-seconds of its worker.  turn: waiting to measure.
- */
-#define WW_SYNTH_STAGES(X) X(start) X(load) X(eager) X(graph) X(compile) X(turn) X(measure) X(end)
+/* What a candidate's stages cost: seconds, waiting included, and CPU-seconds of its worker.  room: waiting for room on
+ * the device; turn: waiting to measure. */
+#define WW_SYNTH_STAGES(X) X(start) X(room) X(load) X(eager) X(graph) X(compile) X(turn) X(measure) X(end)
 enum ww_synth_stage {
 #define X(name) WW_SYNTH_AT_##name,
 	WW_SYNTH_STAGES(X)
@@ -88,10 +88,12 @@ struct ww_synth_result {
 	double eager_us;   /* where it was measured */
 	int untimed;       /* it was loaded, and its time is left for the end */
 	double peak_bytes; /* of device memory, as the eager stage has shown; 0: unknown */
-	int no_room;       /* memory did not suffice when it ran */
-	int broke;         /* the device failed under it, so its worker is of no more use */
-	int tries;         /* how often it was checked: with more memory, at last with the device alone; once more where it
-	                      broke its worker's device */
+	double load_bytes, compiled_bytes; /* the same of loading, and of the stage compile */
+	double left_bytes;                 /* of it, that the worker holds when the candidate is dropped */
+	int no_room;                       /* memory did not suffice when it ran */
+	int broke;                         /* the device failed under it, so its worker is of no more use */
+	int tries; /* how often it was checked: with more memory, at last with the device alone; once more where it
+	              broke its worker's device */
 	struct ww_synth_cost cost[WW_SYNTH_N_STAGES];
 };
 void ww_synth_result_release(struct ww_synth_result *r);

@@ -213,7 +213,11 @@ static json_t *line_of(const struct run *r, int64_t i, struct ww_synth_result *r
 	if (res->tries > 1)
 		json_object_set_new(line, "tries", json_integer(res->tries));
 	if (res->peak_bytes > 0)
-		json_object_set_new(line, "bytes", json_pack("[f, f]", k->input_bytes + k->memory_bytes, res->peak_bytes));
+		json_object_set_new(line, "bytes",
+			json_pack("[f, f, f, f]", k->input_bytes + k->memory_bytes, res->peak_bytes, res->load_bytes,
+				res->compiled_bytes));
+	if (res->left_bytes > 0)
+		json_object_set_new(line, "left", json_real(res->left_bytes));
 	if (*res->reason)
 		json_object_update_new(line, json_pack("{s:s, s:s}", "reason", res->reason, "detail", res->detail));
 	if (!*res->reason || res->mark || keep_code)

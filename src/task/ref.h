@@ -219,10 +219,11 @@ enum ww_rc ww_ref_share(struct ww_ref *r, int gate_fd, int lock_fd, struct ww_er
 
 /* The checks that `synth` makes on a loaded task (bridge/wwbridge/examine.py): WW_EXAMINE_TEXT runs nothing and has
  * "tokens", WW_EXAMINE_EAGER needs no compiler, WW_EXAMINE_COMPILE, behind it, compares torch.compile with eager mode,
- * WW_EXAMINE_END drops the task with all of it.  The answer, a new reference for the caller: {"reason": "" or a few
- * words on what is wrong, "detail", and of the two that run it "shapes" and on cuda "peak_bytes"}.  compiler:
- * "inductor", which can then be timed, or another backend of torch.compile, which cannot; memory_bytes: of the device's
- * memory, that the module's own runs may take. */
+ * WW_EXAMINE_END drops the task with all of it, also one that could not be loaded.  The answer, a new reference for the
+ * caller: {"reason": "" or a few words on what is wrong, "detail"}, of the two that run the task "shapes", on cuda
+ * "peak_bytes" of all but the last and "left_bytes", which the worker still holds, of that.  compiler: "inductor",
+ * which can then be timed, or another backend of torch.compile, which cannot; memory_bytes: of the device's memory,
+ * that the module's own runs may take. */
 enum ww_examine { WW_EXAMINE_TEXT, WW_EXAMINE_EAGER, WW_EXAMINE_COMPILE, WW_EXAMINE_END };
 enum ww_rc ww_ref_examine(struct ww_ref *r, uint64_t seed, enum ww_examine stage, const char *compiler,
 	double memory_bytes, json_t **out, struct ww_err *err) WW_MUST_CHECK;

@@ -2,13 +2,16 @@
 these in its process."""
 
 import fcntl
+import gc
 import os
+import sys
 import tempfile
 import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 import torch
+import worker
 from wwbridge import Refuse, compiler, examine, facts
 from wwbridge.baseline import Runner
 from wwbridge.share import Share
@@ -163,6 +166,33 @@ def get_init_inputs(): return []
             raise AssertionError("was not refused")
 
 
+def a_task_is_let_go_where_it_could_not_be_loaded():
+    """It is part of a cycle, and frozen where something was imported meanwhile; on a device others need its memory."""
+    text = """import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        torch.seen.append(__import__("weakref").ref(x))
+        return torch.rand_like(x)
+def get_inputs(): return [torch.rand(200, 3)]
+def get_init_inputs(): return []
+"""
+    w, torch.seen, path = worker.Worker(), [], list(sys.path)  # loading takes the bridge out of it
+    w.target = facts.Target("cpu", 0, torch)
+    try:
+        for _ in range(2):
+            answer = worker.answer(w, {"request": "load", "source": text, "name": "random.py", "seed": 3}, [])[0]
+            assert not answer["ok"] and "is random" in answer["error"]["message"], answer
+            gc.freeze()
+            worker.NoCollection.froze = True
+            end = {"request": "examine", "stage": "end", "seed": 3, "compiler": "", "memory_bytes": 0}
+            ended = worker.answer(w, end, [])[0]
+            assert ended["ok"] and not ended["reason"], ended
+            assert torch.seen and not any(x() is not None for x in torch.seen)
+    finally:
+        sys.path[:] = path
+        del torch.seen
+
+
 TESTS = [a_baseline_in_a_graph_is_not_called_again, a_measurement_comes_between_two_configurations,
-         kernels_are_tuned_by_few_calls, outputs_are_compared_by_pieces,
+         a_task_is_let_go_where_it_could_not_be_loaded, kernels_are_tuned_by_few_calls, outputs_are_compared_by_pieces,
          shapes_that_depend_on_values_are_found_by_the_other_draw]
