@@ -1,9 +1,9 @@
 /* check.c - see check.h.
  *
- * Order, cheapest first: load (form, random, data-dependent), the graph and what is redundant in it, similarity, the
- * other eager filters, torch.compile.  Most of what is rejected never reaches a compiler.  What resembles an accepted
- * task, a third of a large set's candidates and more with each task, costs the device a load.  A worker that has ended
- * a candidate gives its memory back before it gives up its room.
+ * Order, cheapest first: on a GPU the graph without a device, and similarity, since a third of a large set's candidates
+ * and more with each task resemble an accepted one.  Then load (form, random, data-dependent), the graph and what is
+ * redundant in it, similarity, the other eager filters, torch.compile.  Most of what is rejected never reaches a
+ * compiler.  A worker that has ended a candidate gives its memory back before it gives up its room.
  *
  * Times are measured last, eager and compiled in one turn, since everybody else stands still meanwhile.  A run while
  * the task was loaded, beside others, took at least as long as one alone: a task that may be out of bounds by that is
@@ -495,7 +495,10 @@ static enum ww_rc look_at_graph(
 	WW_CHECK(rc);
 	if (ww_synth_redundant(out->graph, &why))
 		return ww_synth_reject(out, "redundant", why.p);
-	WW_CHECK(ww_synth_mark(ww_json_str(text, "tokens", ""), out->graph, &out->mark, err));
+	if (c->mark)
+		out->mark = json_incref((json_t *)(uintptr_t)c->mark);
+	else
+		WW_CHECK(ww_synth_mark(ww_json_str(text, "tokens", ""), out->graph, &out->mark, err));
 	out->decided = c->o.is_decided && c->o.is_decided(c->o.ctx, out->mark);
 	return WW_OK;
 }
@@ -628,6 +631,42 @@ static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task 
 	}
 }
 
+/* ---- Before a device is asked for */
+
+static int is_by_time(const struct ww_synth_result *out)
+{
+	return !strcmp(out->reason, "too fast") || !strcmp(out->reason, "too slow") ||
+		!strcmp(out->reason, WW_SYNTH_TOO_LONG);
+}
+
+/* The tracer's mark is the candidate's, whatever becomes of it: it ends in the same way whether what it resembles was
+ * decided on before it was looked at, or later.  One that its measured time rejects is rejected by that alone, as a
+ * replay does. */
+static enum ww_rc keep_mark(const json_t *mark, const json_t *times, struct ww_synth_result *out)
+{
+	if (!mark)
+		return WW_OK;
+	json_decref(out->mark);
+	out->mark = is_by_time(out) && !times ? NULL : json_incref((json_t *)(uintptr_t)mark);
+	return WW_OK;
+}
+
+static enum ww_rc trace(struct ww_synth_checker *c, const struct ww_task *task, json_t **mark,
+	struct ww_synth_result *out, struct ww_err *err)
+{
+	struct ww_forker *forker;
+	struct ww_synth_cost since = cost_now(c);
+	*mark = NULL;
+	if (!c->o.tracers)
+		return WW_OK;
+	WW_CHECK(forker_of(c, &forker, err));
+	WW_CHECK(ww_synth_trace(c->o.tracers, forker, task, c->o.recipe->max_load_s, c->o.interrupted, mark, err));
+	cost_add(c, out, WW_SYNTH_AT_trace, &since);
+	out->decided = *mark && c->o.is_decided && c->o.is_decided(c->o.ctx, *mark);
+	out->untimed |= out->decided;
+	return WW_OK;
+}
+
 /* Decide by recorded times: they were taken after the task had been loaded, so it passed that filter.  One that was
  * never timed has another reason. */
 static enum ww_rc by_record(struct ww_synth_checker *c, const json_t *times, struct ww_synth_result *out)
@@ -654,6 +693,12 @@ enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *sourc
 		WW_CHECK(by_record(c, times, out));
 	if (*out->reason)
 		return WW_OK;
+	json_auto_t *mark = NULL;
 	c->values = input_bytes + value_bytes;
-	return look_in_room(c, &task, input_bytes, seed, times, out, err);
+	WW_CHECK(trace(c, &task, &mark, out, err));
+	c->mark = mark;
+	if (!out->decided)
+		WW_CHECK(look_in_room(c, &task, input_bytes, seed, times, out, err));
+	c->mark = NULL;
+	return keep_mark(mark, times, out);
 }

@@ -11,6 +11,7 @@
 #include "host/lease.h"
 #include "synth/room.h"
 #include "synth/synth.h"
+#include "synth/tracer.h"
 #include "task/forker.h"
 #include "task/ref.h"
 
@@ -48,17 +49,18 @@ typedef int ww_synth_is_decided(void *ctx, const json_t *mark);
 struct ww_synth_check_opts {
 	const struct ww_synth_recipe *recipe;
 	struct ww_synth_device *device;
-	struct ww_synth_forker *forker; /* shared by all; NULL: none */
-	int threads, distrust;          /* distrust: modules come from a policy, so each gets a worker of its own */
+	struct ww_synth_forker *forker;   /* shared by all; NULL: none */
+	struct ww_synth_tracers *tracers; /* shared by all; NULL: similarity is looked at once a candidate is loaded */
+	int threads, distrust;            /* distrust: modules come from a policy, so each gets a worker of its own */
 	int replay; /* times and time-outs are the recorded ones: a check that takes longer now is waited for */
 	ww_synth_is_decided *is_decided; /* may be NULL */
 	void *ctx;
 	const volatile int *interrupted;
 };
 
-/* What a candidate's stages cost: seconds, waiting included, and CPU-seconds of its worker.  room: waiting for room on
- * the device; turn: waiting to measure. */
-#define WW_SYNTH_STAGES(X) X(start) X(room) X(load) X(eager) X(graph) X(compile) X(turn) X(measure) X(end)
+/* What a candidate's stages cost: seconds, waiting included, and CPU-seconds of its worker.  trace: its graph without a
+ * device, by another process; room: waiting for room on the device; turn: waiting to measure. */
+#define WW_SYNTH_STAGES(X) X(trace) X(start) X(room) X(load) X(eager) X(graph) X(compile) X(turn) X(measure) X(end)
 enum ww_synth_stage {
 #define X(name) WW_SYNTH_AT_##name,
 	WW_SYNTH_STAGES(X)
@@ -75,6 +77,7 @@ struct ww_synth_checker {
 	int used;
 	struct ww_synth_place place; /* of the current candidate on the device */
 	double values;               /* bytes of its inputs and values */
+	const json_t *mark;          /* of the current candidate, by a tracer; borrowed; NULL: none */
 };
 
 /* The result for a module. */
@@ -83,7 +86,7 @@ struct ww_synth_result {
 	char detail[400]; /* of a rejection */
 	json_t *row;      /* columns of a task set: ops, shapes, times; NULL where it did not pass */
 	json_t *graph;
-	json_t *mark;      /* once the graph is there (mark.h) */
+	json_t *mark;      /* once a graph is there (mark.h), the tracer's where it made one */
 	int decided;       /* is_decided() rejected it: the stages behind the graph were left out; reason is "" */
 	double eager_us;   /* where it was measured */
 	int untimed;       /* it was loaded, and its time is left for the end */

@@ -45,6 +45,7 @@ struct run {
 	struct ww_similar *accepted, *apart;           /* apart: the sets of `against` */
 	struct ww_synth_device devices[WW_SYNTH_MAX_DEVICES];
 	struct ww_synth_forker forker;
+	struct ww_synth_tracers tracers;
 	struct ww_synth_writer *first; /* opened before the journal is made, to report its errors at once */
 	uint64_t start_ns;
 	char last_reason[64];
@@ -337,6 +338,7 @@ static void *work_thread(void *arg)
 	struct ww_synth_checker c = { .o = { .recipe = &r->o->recipe,
 									  .device = t->device,
 									  .forker = r->o->jobs > 1 || r->o->policy ? &r->forker : NULL,
+									  .tracers = r->o->recipe.target == WW_TARGET_CUDA ? &r->tracers : NULL,
 									  .threads = r->o->threads,
 									  .distrust = r->o->policy != NULL,
 									  .replay = r->o->timings != NULL,
@@ -506,6 +508,7 @@ static void release(struct run *r)
 	ww_similar_free(r->apart);
 	ww_journal_close(&r->journal);
 	ww_synth_writer_close(r->first);
+	ww_synth_tracers_close(&r->tracers);
 	ww_synth_forker_close(&r->forker);
 	for (int i = 0; i < r->o->n_devices; i++)
 		ww_synth_device_release(&r->devices[i]);
@@ -538,6 +541,7 @@ enum ww_rc ww_synth_run(const struct ww_synth_run_opts *o, json_t **summary, str
 		.moved = PTHREAD_COND_INITIALIZER,
 		.journal = WW_JOURNAL_INIT,
 		.forker = WW_SYNTH_FORKER_INIT,
+		.tracers = WW_SYNTH_TRACERS_INIT,
 		.start_ns = ww_now_ns(),
 		.again = -1,
 		.tasks = json_array(),
