@@ -30,11 +30,14 @@ static const double STRIDED_3D = .02, DILATED_3D = .05;
 /* Of other gradients with a stride, fp32 (twelve KernelBench problems of two and three dimensions: 68 to 98 million,
  * the calls of convolutions.md less). */
 static const double STRIDED_WORK = 80e6;
-/* Of lines with dilation, fp32: channels-last 17 to 39 million (KernelBench level1/74, 76, 79 and two calls), in
- * PyTorch's order, without what turns, 25 to 150: other engines. */
+/* Of lines with dilation, fp32, but for gradients with a stride: channels-last 20 to 39 million (KernelBench level1/74,
+ * 76 and two calls), in PyTorch's order, without what turns, 25 to 170: other engines. */
 static const double DILATED_LINE_LAST = 30e6, DILATED_LINE = 60e6;
 /* Of up to 64 filters, whose tiles are less efficient. */
 static const double TF32_FEW = 115e6, HALF_FEW = 206e6;
+/* The same in three dimensions, of 33 to 64 filters (KernelBench level1/61 and 68: 55 and 62; with 24 filters,
+ * level1/70, TF32_FEW). */
+static const double TF32_FEW_3D = 60e6;
 /* Of products on planes that 16 bytes do not divide: kernels that load single elements, of Turing in 16 bits. */
 static const double UNALIGNED_FP32 = 15e6, UNALIGNED_HALF = 22e6;
 /* An engine's first loads and last tiles, and a step of its loop, 32 terms of a sum in fp32 and 64 in 16 bits, which
@@ -179,7 +182,8 @@ static double dilated_line_us(const struct anchor *s, double rate)
 {
 	double taps;
 
-	return s->conv.nd == 1 && s->conv.dil[0] > 1 && s->conv.groups == 1 && s->out->dt == WW_F32
+	return s->conv.nd == 1 && s->conv.dil[0] > 1 && s->conv.groups == 1 && s->out->dt == WW_F32 &&
+			!is_strided_gradient(s)
 		? pl_conv_work(s, &taps) / rate
 		: 0;
 }
@@ -192,6 +196,8 @@ static double engine_us(const struct anchor *s, int half)
 	int few = groups == 1 && k <= 64, tile = groups > 1 || (half && !few) ? 32 : 64;
 	double taps, work = pl_conv_work(s, &taps), rate = half ? few ? HALF_FEW : HALF_WORK : few ? TF32_FEW : TF32_WORK;
 
+	if (s->conv.nd == 3 && few && !half && !s->conv.transposed && k > 32)
+		rate = TF32_FEW_3D;
 	if (c == 1 && k == 1)
 		return ENGINE_US + work / DEPTHWISE_WORK;
 	if (pl_is_slow_gradient(s))

@@ -89,7 +89,7 @@ static int is_by_halves(const struct pl *pl, const struct anchor *sp, int bare)
 	if (!fits_halves(pl, sp) || sp->conv.exponent)
 		return 0;
 	if (fits_tensor_cores(pl, sp))
-		others = fmin(others, pl_conv_tc_us(pl, sp));
+		others = fmin(others, (is_by_estimate(sp) ? ROOM : 1) * pl_conv_tc_us(pl, sp));
 	return pl_conv_halves_us(sp) < fmin(others, pl_conv_direct_us(pl, sp));
 }
 
