@@ -204,6 +204,8 @@ def take_pieces(directory):
     data = []
     for i, wanted in enumerate(index["pieces"]):
         path = os.path.join(directory, f"carry.{i}")
+        if not os.path.exists(path):
+            sys.exit(f"{path} is missing; {directory}/carry.json names {len(index['pieces'])} pieces")
         with open(path, "rb") as f:
             data.append(f.read())
         if hashlib.sha256(data[-1]).hexdigest() != wanted:

@@ -88,6 +88,11 @@ ok(read("policy/model.safetensors") == read("bf16-whole/checkpoints/step-0000000
    sorted(os.listdir("policy")) == ["config.json", "model.safetensors"], "the policy alone", said)
 said = carry("unpack", "bf16-all", "bf16-cut")
 ok(said[0] == 1 and "there already" in said[1], "a run that is there is not replaced", said)
+os.rename("bf16-light/carry.1", "carry.1")
+said = carry("unpack", "bf16-light", "mixed")
+ok(said[0] == 1 and "bf16-light/carry.1 is missing" in said[1] and not os.path.exists("mixed"),
+   "so are some of one", said)
+os.rename("carry.1", "bf16-light/carry.1")
 shutil.copy("fp32-light/carry.0", "bf16-light/carry.0")
 said = carry("unpack", "bf16-light", "mixed")
 ok(said[0] == 1 and "take all of one packing" in said[1] and not os.path.exists("mixed"),

@@ -161,9 +161,12 @@ except subprocess.TimeoutExpired:
     ended, said = False, ""
 ok(ended, "what a policy says ends at once when its time is over", said)
 
-p = subprocess.run([os.path.join(ROOT, "bench/train/pieces"), "learn-x2", path("there"), path("got")],
-                   capture_output=True, text=True, check=False, env={**os.environ, "WORK": path("work")})
-ok(p.returncode == 2 and p.stderr == f"pieces: {path('got')} holds no carry.json\n",
-   "a piece does not begin anew where nothing was carried", p.stderr)
+for what, args, says in (
+        ("a piece does not begin anew where nothing was carried", ("learn-x2", path("there"), path("got")),
+         "holds no carry.json"),
+        ("nor from what is no policy", ("arm", path("there"), "full", "1", path("got")), "is no policy")):
+    p = subprocess.run([os.path.join(ROOT, "bench/train/pieces"), *args], capture_output=True, text=True, check=False,
+                       env={**os.environ, "WORK": path("work")})
+    ok(p.returncode == 2 and p.stderr == f"pieces: {path('got')} {says}\n", what, p.stderr)
 shutil.rmtree(top)
 finish()

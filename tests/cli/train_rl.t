@@ -10,6 +10,7 @@ import os
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -76,6 +77,14 @@ refused("an episode count that samples do not divide is refused", "must be a mul
 refused("a critic as the policy is refused", "is a critic", 2, "critic", "--model", "c") \
     if not subprocess.run([WW, "model", "convert", "m", "c", "--critic"], capture_output=True, check=False).returncode \
     else ok(False, "a critic is made")
+
+shutil.copytree("m", "broken")
+with open("m/model.safetensors", "rb") as f:
+    weights = f.read()
+with open("broken/model.safetensors", "wb") as f:
+    f.write(weights.replace(struct.pack("<f", 1), struct.pack("<f", 3e38)))  # of the norms
+refused("logits that are not finite end the run", "step 1: task.py: ", 3, "wild", "--model", "broken")
+ok("the model's logits are not finite" in train("wild", "--model", "broken")[1][-1], "and are named")
 
 os.makedirs("bare")
 for name in ("config.json", "tokenizer.json"):
