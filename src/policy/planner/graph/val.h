@@ -77,11 +77,13 @@ struct val {
 	struct buf *root;        /* where it is stored, once it is */
 	struct segment *segment; /* BUF: the operators in PyTorch that write it; NULL: a kernel does */
 	int scheduled;
-	int passes;         /* RED: how many loops over elements, of other roots or reductions, need it */
-	struct gnode *node; /* whose rule made it; NULL: an input, a parameter */
-	int result;         /* an operator returns it or a view of it */
-	int power;          /* 1 + what pl_power() says; 0: not known yet */
-	int exponent;       /* an exponential is taken of what it is a part of, element by element */
+	int passes;           /* RED: how many loops over elements, of other roots or reductions, need it */
+	struct gnode *node;   /* whose rule made it; NULL: an input, a parameter */
+	int result;           /* an operator returns it or a view of it */
+	int power;            /* 1 + what pl_power() says; 0: not known yet */
+	int exponent;         /* an exponential is taken of what it is a part of, element by element */
+	struct val *batch[2]; /* its channels' mean and reciprocal deviation, where a batch norm took them */
+	double batch_eps;
 };
 
 enum bkind { B_INPUT, B_PARAM, B_OUTPUT, B_SCRATCH };

@@ -482,6 +482,41 @@ static void instance_norm(struct pl *pl, struct gnode *n)
 /* Overloads of batch_norm without the argument `training`, or without running statistics (always training). */
 enum { NO_TRAINING = 1, NO_STATISTICS };
 
+/* Bytes of a concatenation from which on each piece's statistics have a kernel: rows of all of them would ask for each
+ * element which piece it is of. */
+enum { PIECES_APART = 32 << 20 };
+
+/* x, normalised by the statistics of its channels: of a concatenation of channels, some of which a batch norm has had
+ * before (each layer of a dense block has all the earlier ones' results), those of its pieces side by side. */
+static struct val *normalise_batch(struct pl *pl, struct val *x, double eps)
+{
+	const struct pieces *p = x->pieces;
+	struct val *piece[2][WW_ARRAY_LEN(p->v)];
+	unsigned mask = all_dims(x) & ~2u;
+	int known = p && p->dim == 1 && is_large(x, PIECES_APART);
+
+	for (int i = 0; p && p->dim == 1 && i < p->n; i++)
+		known |= p->v[i]->batch[0] && p->v[i]->batch_eps == eps;
+	x->batch_eps = eps;
+	if (!known) {
+		pl_keep_last(pl, x, mask);
+		return normalise(pl, x, mask, eps, &x->batch[0], &x->batch[1]);
+	}
+	for (int i = 0; i < p->n; i++) {
+		struct val *v = p->v[i];
+
+		if (!v->batch[0] || v->batch_eps != eps)
+			normalise_batch(pl, v, eps);
+		for (int s = 0; s < 2; s++)
+			piece[s][i] = v->batch[s];
+	}
+	for (int s = 0; s < 2; s++) {
+		x->batch[s] = pl_cat(pl, piece[s], p->n, 1);
+		pl_make_root(pl, x->batch[s]);
+	}
+	return MUL(SUB(x, x->batch[0]), x->batch[1]);
+}
+
 static void batch_norm(struct pl *pl, struct gnode *n)
 {
 	struct val *x = pl_need_val(pl, n, 0, "input"), *mu, *r, *y;
@@ -493,8 +528,7 @@ static void batch_norm(struct pl *pl, struct gnode *n)
 	double eps = pl_arg_num(pl, n, n->variant == NO_STATISTICS ? 5 : n->variant == NO_TRAINING ? 6 : 7, "eps", 1e-5);
 
 	if (training) {
-		pl_keep_last(pl, x, all_dims(x) & ~2u);
-		y = normalise(pl, x, all_dims(x) & ~2u, eps, &mu, &r);
+		y = normalise_batch(pl, x, eps);
 	} else {
 		mu = per_channel(pl, pl_need_val(pl, n, 3, "running_mean"), x->rank);
 		r = pl_op1(pl, OP_RSQRT, ADD(per_channel(pl, pl_need_val(pl, n, 4, "running_var"), x->rank), F(x, eps)));

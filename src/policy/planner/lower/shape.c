@@ -391,17 +391,30 @@ static int ends_in_reader(const struct pl *pl, const struct val *v)
 	return v->kind == V_OP && !v->root && v->node && pl_is_last(pl, v) && pl_count_readers(pl, v->node->name) == 1;
 }
 
+/* Is a batch norm all that reads n, a concatenation of channels?  It takes the statistics of the pieces, and what it
+ * normalises is one pass. */
+static int is_normalised(const struct pl *pl, const struct gnode *n, int d)
+{
+	if (d != 1 || pl->target != WW_TARGET_CUDA || pl_count_readers(pl, n->name) != 1)
+		return 0;
+	for (const struct gnode *o = n + 1; o < pl->node + pl->n_node; o++)
+		if (o->n_arg && pl_refers(&o->arg[0], n->name))
+			return !strcmp(o->row ? o->row->op : "", "batch_norm");
+	return 0;
+}
+
 static void cat(struct pl *pl, struct gnode *n)
 {
+	enum { NORMALISED = 8 }; /* pieces of one expression, for one reader whose rows are each of one of them */
 	struct val *v[4096];
-	int k = list_vals(pl, n, v, 4096);
+	int k = list_vals(pl, n, v, 4096), d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), v[0]->rank);
 
 	for (int i = 0; i < k; i++)
 		if (ends_in_reader(pl, v[i]))
 			pl_keep_sliced(pl, v[i]);
 		else
 			v[i] = pl_follow_last(pl, n, v[i]);
-	done(n, pl_cat(pl, v, k, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), v[0]->rank)));
+	done(n, k <= NORMALISED && is_normalised(pl, n, d) ? pl_concatenated(pl, v, k, d) : pl_cat(pl, v, k, d));
 }
 
 static void stack(struct pl *pl, struct gnode *n)
