@@ -32,8 +32,7 @@ static void give(struct ww_synth_tracers *t, int i)
 	pthread_cond_signal(&t->freed);
 }
 
-static enum ww_rc mark_of(
-	struct ww_outliner *worker, const struct ww_task *task, json_t **mark, struct ww_err *err)
+static enum ww_rc mark_of(struct ww_outliner *worker, const struct ww_task *task, json_t **mark, struct ww_err *err)
 {
 	struct ww_outline o;
 	WW_CHECK(ww_outline(worker, task, 0, &o, err));
@@ -42,8 +41,8 @@ static enum ww_rc mark_of(
 	return rc;
 }
 
-enum ww_rc ww_synth_trace(struct ww_synth_tracers *t, struct ww_forker *forker, const struct ww_task *task, double max_s,
-	const volatile int *interrupted, json_t **mark, struct ww_err *err)
+enum ww_rc ww_synth_trace(struct ww_synth_tracers *t, struct ww_forker *forker, const struct ww_task *task,
+	double max_s, const volatile int *interrupted, json_t **mark, struct ww_err *err)
 {
 	struct ww_outline_opts o = { .max_s = max_s, .forker = forker, .interrupted = interrupted };
 	int i = take(t);

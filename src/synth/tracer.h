@@ -21,5 +21,5 @@ void ww_synth_tracers_close(struct ww_synth_tracers *t);
 
 /* *mark: a new reference; NULL where the task has no such graph.  forker: what workers are forked from; may be NULL.
  * Called by several threads at a time. */
-enum ww_rc ww_synth_trace(struct ww_synth_tracers *t, struct ww_forker *forker, const struct ww_task *task, double max_s,
-	const volatile int *interrupted, json_t **mark, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_synth_trace(struct ww_synth_tracers *t, struct ww_forker *forker, const struct ww_task *task,
+	double max_s, const volatile int *interrupted, json_t **mark, struct ww_err *err) WW_MUST_CHECK;

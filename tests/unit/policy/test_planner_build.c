@@ -1659,6 +1659,98 @@ static void test_exponentials_of_halves(void **state)
 	}
 }
 
+/* x, a convolution of it, and a batch norm of both side by side: each channel's statistics are taken once, those of x
+ * where x has been normalised before, and no kernel of statistics reads the concatenation. */
+static void test_statistics_of_pieces(void **state)
+{
+	json_t *g = convolution_and_norm(8, 24, 24, 32, 3), *nodes = json_object_get(g, "nodes");
+	json_t *conv = json_array_get(nodes, 0), *bn = json_array_get(nodes, 1), *first = json_deep_copy(bn),
+		   *cat = json_deep_copy(bn), *out;
+	struct pl_result r;
+
+	(void)state;
+	json_object_set_new(first, "name", json_string("first"));
+	json_object_set_new(json_array_get(json_object_get(first, "args"), 0), "ref", json_string("x"));
+	json_object_set_new(bn, "out", json_deep_copy(json_object_get(bn, "out")));
+	json_array_insert_new(nodes, 0, first);
+	json_object_set_new(json_array_get(json_object_get(conv, "args"), 0), "ref", json_string("first"));
+	json_object_update_new(cat,
+		json_pack("{s:s, s:s, s:[[{s:s}, {s:s}], i]}", "name", "cat", "op", "aten.cat.default", "args", "ref", "x",
+			"ref", "conv", 1));
+	json_object_set_new(json_array_get(json_object_get(bn, "args"), 0), "ref", json_string("cat"));
+	for (int i = 0; i < 3; i++) {
+		out = i < 2 ? json_array_get(json_object_get(i ? bn : cat, "out"), 0)
+					: json_array_get(json_object_get(g, "outputs"), 0);
+		json_object_update_new(
+			out, json_pack("{s:[i,i,i,i], s:[i,i,i,i]}", "sizes", 8, 48, 32, 32, "strides", 48 * 1024, 1024, 32, 1));
+	}
+	json_array_insert_new(nodes, 2, cat);
+	build(g, "cuda", &r);
+	assert_string_equal(r.why, "");
+	assert_non_null(strstr(r.plan_text, "  rows: first"));
+	assert_non_null(strstr(r.plan_text, "  rows: bn"));
+	assert_null(strstr(r.plan_text, "  rows: cat"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
+/* What is pooled channels-last and stored in PyTorch's order is done by neighbours of both, where it is large. */
+static void test_pooled_across(void **state)
+{
+	static const struct {
+		int images, beside;
+	} rows[] = { { 256, 1 }, { 2, 0 } };
+	struct knobs last = { .last = 1 };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		json_t *g = convolution_and_norm(rows[i].images, 24, 64, 64, 3), *d = device();
+		json_t *nodes = json_object_get(g, "nodes"), *pool = json_deep_copy(json_array_get(nodes, 1)), *out;
+		struct pl_result r;
+
+		json_object_update_new(pool,
+			json_pack("{s:s, s:s, s:[{s:s}, [i,i], [i,i]]}", "name", "pool", "op", "aten.max_pool2d.default", "args",
+				"ref", "bn", 2, 2, 2, 2));
+		for (int o = 0; o < 2; o++) {
+			out = json_array_get(o ? json_object_get(g, "outputs") : json_object_get(pool, "out"), 0);
+			json_object_update_new(out,
+				json_pack("{s:[i,i,i,i], s:[i,i,i,i]}", "sizes", rows[i].images, 64, 32, 32, "strides", 64 * 1024, 1024,
+					32, 1));
+		}
+		json_object_set_new(out, "ref", json_string("pool"));
+		json_array_append_new(nodes, pool);
+		ww_pl_build(g, d, "cuda", &last, 1, NULL, &r);
+		assert_string_equal(r.why, "");
+		assert_int_equal(count(r.device_text, "enum { WIDE = 8, HIGH = 32 };"), rows[i].beside);
+		ww_pl_result_release(&r);
+		json_decref(g);
+		json_decref(d);
+	}
+}
+
+/* Few long rows are shared by the blocks of clusters; of as many as there are multiprocessors each has a block. */
+static void test_few_long_rows(void **state)
+{
+	static const struct {
+		int images, shared;
+	} rows[] = { { 2, 1 }, { 32, 0 } };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		json_t *g = convolution_and_norm(rows[i].images, 192, 192, 25, 3);
+		json_t *norm = json_array_get(json_object_get(g, "nodes"), 1);
+		struct pl_result r;
+
+		json_object_set_new(norm, "op", json_string("aten.group_norm.default"));
+		json_object_set_new(norm, "args", json_pack("[{s:s}, i, n, n, f]", "ref", "conv", 8, 1e-5));
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		assert_int_equal(strstr(r.device_text, "pl_cluster<") != NULL, rows[i].shared);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* A softmax over channels stores what lies across its rows, but its blocks turn it: channels-last is first. */
 static void test_order_of_softmax(void **state)
 {
@@ -3729,9 +3821,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_results_to_last), cmocka_unit_test(test_turned_rows),
 		cmocka_unit_test(test_computed_operands), cmocka_unit_test(test_from_the_end),
 		cmocka_unit_test(test_few_columns_or_terms), cmocka_unit_test(test_transposed_volume),
-		cmocka_unit_test(test_instance_norm_channels_last), cmocka_unit_test(test_exponentials_of_halves),
-		cmocka_unit_test(test_order_of_strided_filters), cmocka_unit_test(test_order_of_softmax),
-		cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases), cmocka_unit_test(test_log_softmax) };
+		cmocka_unit_test(test_instance_norm_channels_last), cmocka_unit_test(test_statistics_of_pieces),
+		cmocka_unit_test(test_pooled_across), cmocka_unit_test(test_few_long_rows),
+		cmocka_unit_test(test_exponentials_of_halves), cmocka_unit_test(test_order_of_strided_filters),
+		cmocka_unit_test(test_order_of_softmax), cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases),
+		cmocka_unit_test(test_log_softmax) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

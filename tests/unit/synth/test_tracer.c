@@ -1,4 +1,5 @@
-/* Marks of candidates without a device, by real workers on PyTorch; make check sets it up, so that it cannot be missing.
+/* Marks of candidates without a device, by real workers on PyTorch; make check sets it up, so that it cannot be
+ * missing.
  *
  * budget: 20 CPU-seconds */
 #include "unit.h"

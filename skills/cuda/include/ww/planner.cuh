@@ -158,11 +158,6 @@ PL_FN float pl_minf(float a, float b) { return ww::min_nan(a, b); }
 /* The place next to i within n. */
 PL_FN ix_t pl_within(ix_t i, ix_t n) { return i < 0 ? 0 : i < n ? i : n - 1; }
 
-/* One of two forms of a function of the kernel's. */
-template <bool FORM> struct pl_form {
-	enum : bool { value = FORM };
-};
-
 enum { PL_SUM, PL_PROD, PL_MAX, PL_MIN };
 
 template <int OP, class F> PL_FN F pl_comb(F a, F b)

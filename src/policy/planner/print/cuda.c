@@ -416,14 +416,24 @@ static const char *row_body(struct pl *pl, struct kern *k)
 	return pl_indent(pl, s.p, 1);
 }
 
-/* Text of plan.c: as many threads share a row as leave each of them half of PL_HELD registers. */
+/* Text of plan.c: at least so many elements a thread; where there are fewer than 8 threads a multiprocessor, loads are
+ * waited for and nothing else. */
+#define LEAST "cols >= (rows * ty < 8LL * ww_device(p)->sm_count ? 4 : 16) * ty"
+
+/* Text of plan.c: of few long rows (what parts of statistics become) blocks with 8 rows, whose threads each wait for
+ * fewer loads. */
+#define FEW_ROWS                                                                                              \
+	"\t\twhile (ty >= 16 && tx * ty <= 512 && " LEAST " && rows * ty < 128LL * ww_device(p)->sm_count) {\n" \
+	"\t\t\tty *= 2;\n\t\t\ttx = tx > 8 ? tx / 2 : 8;\n\t\t}\n"
+
+/* The same where threads hold what they read: as many share a row as leave each of them half of PL_HELD registers. */
 static const char *hold_columns(struct pl *pl, const struct kern *k)
 {
 	int loads = pl_loads_held(k);
 
 	return pl_fmt(pl,
 		"\t\twhile (ty < %d && cols * %d > %d * ty) {\n\t\t\tty *= 2;\n\t\t\tif (tx > 32 && tx * ty > 256)\n"
-		"\t\t\t\ttx /= 2;\n\t\t}\n\t\tif (ww_cdiv(cols, ty) * %d > %d)\n"
+		"\t\t\t\ttx /= 2;\n\t\t}\n" FEW_ROWS "\t\tif (ww_cdiv(cols, ty) * %d > %d)\n"
 		"\t\t\tww_fail(p, \"rows are too long for registers\");\n"
 		"\t\tww_define(p, \"%s_CH\", ww_cdiv(cols, ty));\n",
 		PL_DOWN, loads, PL_HELD / 2, loads, PL_HELD, k->name);
@@ -450,9 +460,7 @@ static const char *long_columns(struct pl *pl, struct kern *k)
 
 	return pl_fmt(pl,
 		"\t\twhile (ty < 16 && cols >= 512 * ty && rows * ty < 32768LL * ww_device(p)->sm_count) {\n"
-		"\t\t\tty *= 2;\n\t\t\tif (tx > %d && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
-		"\t\twhile (ty >= 16 && tx * ty <= 512 && cols >= 16 * ty && rows * ty < 128LL * ww_device(p)->sm_count) {\n"
-		"\t\t\tty *= 2;\n\t\t\ttx = tx > 8 ? tx / 2 : 8;\n\t\t}\n",
+		"\t\t\tty *= 2;\n\t\t\tif (tx > %d && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n" FEW_ROWS,
 		wide);
 }
 
@@ -464,6 +472,24 @@ static const char *row_down(struct pl *pl, const struct kern *k)
 
 	ww_str_addf(&s, "const ix_t row = (live ? at : rows - 1) / %s, %s = (live ? at : rows - 1) %% %s;\n", width,
 		k->loop->lane->name, width);
+	pl_decode(pl, &s, "", k->row, k->loop->n_row, "row");
+	return s.p;
+}
+
+enum { ROWS_BESIDE = 32 }; /* rows that are stored side by side, of loop.across of the lane each */
+
+/* The same where neighbouring threads have loop.across of the lane, and as many rows beside them. */
+static const char *row_beside(struct pl *pl, const struct kern *k)
+{
+	const char *width = ix_text(pl, k->loop->inner);
+	struct ww_str s = pl_text(pl);
+
+	ww_str_addf(&s,
+		"enum { WIDE = %d, HIGH = %d };\n"
+		"const ix_t tile = at / (WIDE * HIGH), over = tile / (%s / WIDE) * HIGH + at %% (WIDE * HIGH) / WIDE;\n"
+		"const bool live = over < rows / %s;\n"
+		"const ix_t row = live ? over : rows / %s - 1, %s = tile %% (%s / WIDE) * WIDE + at %% WIDE;\n",
+		k->loop->across, ROWS_BESIDE, width, width, width, k->loop->lane->name, width);
 	pl_decode(pl, &s, "", k->row, k->loop->n_row, "row");
 	return s.p;
 }
@@ -480,13 +506,13 @@ static void print_windows(struct pl *pl, struct kern *k, struct ww_str *s)
 			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_TX) @(%s)\n{\n%s"
 			"\tenum { TX = @_TX, TY = 1, U = @_U };\n\tconst int ty = 0;\n\tdouble *const box = nullptr;\n"
 			"\tconst ix_t rows = %s, cols = %s, first = (ix_t)blockIdx.x * (TX * U) + threadIdx.x;\n"
-			"\tbool all = true;\n\tconst auto result = [&](auto form, const ix_t at) {\n"
-			"\t\tconstexpr bool inside = form.value;\n\t\tconst bool live = inside || at < rows;\n%s%s\t};\n\n"
+			"\tbool all = true;\n\tconst auto result = [&](const bool inside, const ix_t at) {\n"
+			"\t\tconst bool live = inside || at < rows;\n%s%s\t};\n\n"
 			"\t(void)box;\n\t#pragma unroll\n\tfor (int u = 0; u < U; u++) {\n\t\tconst ix_t at = first + u * TX;\n"
 			"\t\tconst bool live = at < rows;\n%s\t\tall &= live && %s;\n\t}\n"
 			"\tif (all) {\n\t\t#pragma unroll\n\t\tfor (int u = 0; u < U; u++)\n"
-			"\t\t\tresult(pl_form<true>(), first + u * TX);\n\t} else {\n\t\t#pragma unroll 1\n"
-			"\t\tfor (int u = 0; u < U; u++)\n\t\t\tresult(pl_form<false>(), first + u * TX);\n\t}\n}\n\n",
+			"\t\t\tresult(true, first + u * TX);\n\t} else {\n\t\t#pragma unroll 1\n"
+			"\t\tfor (int u = 0; u < U; u++)\n\t\t\tresult(false, first + u * TX);\n\t}\n}\n\n",
 			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), rows, ix_text(pl, l->len), pl_indent(pl, place, 2),
 			pl_indent(pl, row_body(pl, k), 1), pl_indent(pl, place, 2), l->pass[0].inside));
 	k->launch = pl_named(pl, k,
@@ -508,16 +534,22 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 			"\t__shared__ double box[TY > 1 ? TX * TY * 2 : 1];\n"
 			"\tconst int tx = threadIdx.x %% TX, ty = TY > 1 ? threadIdx.x / TX : 0;\n"
 			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x * TX + tx;\n"
-			"\tconst bool live = at < rows;\n%s\n\t(void)box;\n%s}\n\n",
+			"%s\n\t(void)box;\n%s}\n\n",
 			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), l->held ? pl_fmt(pl, ", CH = %s_CH", k->name) : "",
-			rows, cols, pl_indent(pl, row_down(pl, k), 1), row_body(pl, k)));
+			rows, cols,
+			pl_indent(
+				pl, l->across ? row_beside(pl, k) : pl_fmt(pl, "const bool live = at < rows;\n%s", row_down(pl, k)), 1),
+			row_body(pl, k)));
 	k->launch = pl_named(pl, k,
 		"\t{\n\t\tconst long long rows = %s, cols = %s;\n\t\tint tx = 256, ty = 1;\n\n"
-		"\t\twhile (ty < 16 && cols >= 16 * ty && rows * ty < 2048LL * ww_device(p)->sm_count) {\n"
+		"\t\twhile (ty < 16 && " LEAST " && rows * ty < 2048LL * ww_device(p)->sm_count) {\n"
 		"\t\t\tty *= 2;\n\t\t\tif (tx > 32 && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
 		"%s\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n"
-		"\t\tww_launch(p, \"@\", ww_cdiv(rows, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
-		rows, cols, l->held ? hold_columns(pl, k) : long_columns(pl, k), pl_plan_args(pl, k, "\t\t"));
+		"\t\tww_launch(p, \"@\", ww_cdiv(%s, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
+		rows, cols, l->held ? hold_columns(pl, k) : long_columns(pl, k),
+		l->across ? pl_fmt(pl, "ww_cdiv(%s, %d) * %d * %s", ix_text(pl, l->outer), ROWS_BESIDE, ROWS_BESIDE, width)
+				  : "rows",
+		pl_plan_args(pl, k, "\t\t"));
 }
 
 static int add_work(void *ctx, struct val *v, const struct ix *const *idx)
@@ -622,8 +654,13 @@ static const char *rows_shape(struct pl *pl, const struct kern *k)
 		"%s\t\tif (t > 32 && rows * t < 64LL * ww_device(p)->sm_count)\n\t\t\twhile (t < 1024 && t * cl * v < cols)\n"
 		"\t\t\t\tt *= 2;\n"
 		"\t\tconst long long r = t >= 128 ? 1 : 128 / t * (t <= 32) + (t > 32), ch = ww_cdiv(cols, t * cl * v);\n\n",
-		k->loop->cluster ? "\t\twhile (cl < 8 && cols > 8192 * cl)\n\t\t\tcl *= 2;\n" : "", has_more_threads(pl, k),
-		fewer_threads(pl, k));
+		k->loop->cluster ? pl_fmt(pl,
+							   "\t\twhile (cl < 8 && (cols > 8192 * cl ||\n"
+							   "\t\t\t(cols >= 2 * %d * cl && 2 * rows * cl <= ww_device(p)->sm_count)))\n"
+							   "\t\t\tcl *= 2;\n",
+							   PL_SHARED)
+						 : "",
+		has_more_threads(pl, k), fewer_threads(pl, k));
 }
 
 /* What a block's threads left in shared memory, row by row, stored along the rows. */

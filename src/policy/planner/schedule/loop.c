@@ -471,6 +471,14 @@ static int is_held_down(const struct kern *k)
 static int kept_at_most(int64_t n_cols) { return n_cols <= 8192 ? 2 : n_cols <= 131072; }
 
 /* cuda: rows along memory, where vectors run along the columns. */
+/* cuda: are rows that a block would hold so few that most multiprocessors would have none, and long enough to be
+ * shared?  16 rows of 15,000 and a gelu (a group norm of two images) are 9 us by bench/planner/count, 4 in clusters. */
+static int are_few(struct pl *pl, struct kern *k, int64_t cols)
+{
+	return !pl_scans(k) && !pl_knobs(pl, k->id)->plain && cols >= 2 * PL_SHARED &&
+		2 * ix_num(pl_extent(pl, k->row, k->n_row)) <= pl->dev.sm_count;
+}
+
 static void hold_across(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
@@ -484,7 +492,7 @@ static void hold_across(struct pl *pl, struct kern *k)
 	l->held = pl_scans(k) ||
 		(n_cols <= (l->cluster ? 262144 : 32768) && !kn->rows.reread &&
 			(kn->plain || !is_streamed_once(pl, k, passes, n_cols)));
-	l->cluster &= l->held && n_cols > 16384;
+	l->cluster &= l->held && (n_cols > PL_ALONE || are_few(pl, k, n_cols));
 	l->stepwise = !l->held && !kn->plain && has_many_rows(pl, k);
 	if (!l->held)
 		return;
@@ -713,6 +721,28 @@ static int write_ring(struct pl *pl, struct kern *k, const char *start, const ch
 	return l->ring != NULL;
 }
 
+/* cuda: rows that are read along the lane (channels that lie innermost) and stored along the row ahead of it (pixels,
+ * in PyTorch's order): how many of the lane neighbouring threads do, a sector of 32 bytes; 0: not so.  Each result
+ * would be a sector else (pooled 128 channels of 288 x 32 x 32: 302 us, memory takes 180, by bench/planner/count).  Of
+ * few results all stays in the second level. */
+static int stores_beside(struct pl *pl, struct kern *k)
+{
+	enum { LEAST = 1 << 20 };
+	int wide = 32;
+
+	if (k->n_row < 2 || pl_stores_per_column(k) || pl_knobs(pl, k->id)->plain)
+		return 0;
+	for (int o = 0; o < k->n_out; o++) {
+		const struct ix *off = pl_offset(pl, k->out[o]->root, k->out_idx[o]);
+
+		if (!ix_has(off, k->row[k->n_row - 1]) || pl_runs_along(pl, off, k->row[k->n_row - 1]) ||
+			!pl_runs_along(pl, off, k->row[k->n_row - 2]) || pl_numel_now(k->out[o]) < LEAST)
+			return 0;
+		wide = (int)ww_min(wide, 32 / pl_itemsize(k->out[o]->root->dt));
+	}
+	return ix_num(k->row[k->n_row - 1]->b) % wide || ix_varies(k->row[k->n_row - 1]->b) ? 0 : wide;
+}
+
 static void cuda_rows(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
@@ -724,6 +754,7 @@ static void cuda_rows(struct pl *pl, struct kern *k)
 																							: COLUMNS;
 	if (l->along == ROWS) {
 		write_down(pl, k, start, "if (live && ty == 0)\n\t");
+		l->across = l->several ? 0 : stores_beside(pl, k);
 	} else if (!write_ring(pl, k, start, "if (lane == 0 && rank == 0)\n\t")) {
 		hold_across(pl, k);
 		l->turned = l->along == COLUMNS && is_turned(pl, k) ? "" : NULL;

@@ -503,7 +503,7 @@ static double kernel_us(struct pl *pl, struct kern *k)
 		return ROWS_US +
 			traffic(pl, t, along(t)) * rounds(pl, t) *
 			(!t->loop->held && !t->loop->ring && pl_stores_per_column(t) ? 2 : 1) /
-			(t->loop->cluster && !t->loop->ring ? CLUSTER_BYTES : OUR_BYTES);
+			(t->loop->cluster && !t->loop->ring && ix_num(t->loop->len) > PL_ALONE ? CLUSTER_BYTES : OUR_BYTES);
 	if (s->kind == S_TURN)
 		return POINT_US + 2 * buffer_bytes(s->in[0].buf) / OUR_BYTES;
 	if (s->kind == S_GEMM) /* the product itself is the same in both */

@@ -249,6 +249,25 @@ static int write_point(struct pl *pl, struct kern *k)
 	return pl_write_loop(pl, k, "c", l->by_row ? "if (live)\n\t" : "", "");
 }
 
+/* cuda: elements of a vector where many loads of each are across memory and threads are few: all wait for a thread's
+ * loads, and half as many each take half as long (six filters of 32 x 32 x 3 x 3 in 16 bits, turned: 43 loads by 1,280
+ * threads, 9 us by bench/planner/count; 11 by 5,120, 4). */
+static int vector_of_few(struct pl *pl, struct kern *k, int vec)
+{
+	enum { LOADS = 12, THREADS = 512 };
+	const struct ix *off[512];
+	struct buf *buf[512];
+	const struct loop *l = k->loop;
+	double elements = (double)ix_num(l->outer) * (double)ix_num(l->len);
+	int across = 0;
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		across += ix_has(off[i], l->lane) && !pl_runs_along(pl, off[i], l->lane);
+	while (vec > 1 && across * vec > LOADS && elements / vec < (double)THREADS * pl->dev.sm_count)
+		vec /= 2;
+	return vec;
+}
+
 /* The rows of a pointwise kernel, and its column.  Returns whether that is the axis that lies across. */
 static int place_point(struct pl *pl, struct kern *k)
 {
@@ -296,6 +315,8 @@ void pl_loop_point(struct pl *pl, struct kern *k)
 	if (cuda && k->n_out > 1 && k->out[0] == k->out[1]) /* pl_unroll(): what is stored is in registers until then */
 		l->vec = k->n_out > 8 ? 1 : (int)ww_min(2, l->vec);
 	free = cuda && l->along == COLUMNS && !l->across && !kn->point.unroll;
+	if (free && !l->by_row)
+		l->vec = vector_of_few(pl, k, l->vec);
 	if (free && !l->by_row && l->n_row)
 		rows_beside(pl, k);
 	if (free && !l->by_row)

@@ -69,7 +69,8 @@ struct loop {
 	int segment;      /* so many elements of a row are read at once, at least */
 	int asks_ahead;   /* cuda, pointwise: a thread's vectors are all loaded before the first is stored */
 	int behind;       /* cuda, pointwise: a thread computes all of its vectors before it stores the first */
-	int across; /* pointwise: rows are neighbours for some operands (cuda: a warp does so many of few columns); 0: no */
+	int across; /* pointwise: rows are neighbours for some operands (cuda: a warp does so many of few columns); 0: no;
+	             * cuda, ROWS: neighbouring threads do so many of the lane, and as many rows beside them */
 	int threads, vec;       /* cuda: of a block (rows: least for one row); elements of a vector, at most */
 	const char *terms;      /* cuda: "| a | b": what must be multiples of the vector's elements */
 	int held, cluster;      /* cuda, rows: vectors stay in registers between passes; several blocks may share a row */
@@ -137,7 +138,7 @@ const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int
 /* ---- loop.c: pointwise and row kernels */
 /* cuda: elements of a row, from which on one pass goes step by step; registers that hold loads; threads that share a
  * row whose neighbours lie along memory; rows of a block that turns its result, at least. */
-enum { PL_STREAMED = 4096, PL_HELD = 64, PL_DOWN = 16, PL_TURNED = 32 };
+enum { PL_STREAMED = 4096, PL_HELD = 64, PL_DOWN = 16, PL_TURNED = 32, PL_ALONE = 16384, PL_SHARED = 2048 };
 /* cuda, a thread is a row: for how many columns its loop is unrolled; if for all, quotients of their number are known.
  */
 int pl_unrolled_down(struct pl *pl, struct kern *k);
