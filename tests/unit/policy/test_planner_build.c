@@ -1751,6 +1751,22 @@ static void test_few_long_rows(void **state)
 	}
 }
 
+/* Gates of experts in bfloat16 are compared with the second one of their row as fp32, all of them stored once: rounded,
+ * the third is often as large. */
+static void test_gates_ahead_of_rounding(void **state)
+{
+	json_t *g = fixture("expert_gates.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cuda", &r);
+	assert_string_equal(r.why, "");
+	assert_non_null(strstr(r.device_text, "sort_rows<ww::SORT_F32"));
+	assert_null(strstr(r.device_text, "pl_as_bf16"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* A softmax over channels stores what lies across its rows, but its blocks turn it: channels-last is first. */
 static void test_order_of_softmax(void **state)
 {
@@ -3821,11 +3837,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_results_to_last), cmocka_unit_test(test_turned_rows),
 		cmocka_unit_test(test_computed_operands), cmocka_unit_test(test_from_the_end),
 		cmocka_unit_test(test_few_columns_or_terms), cmocka_unit_test(test_transposed_volume),
-		cmocka_unit_test(test_instance_norm_channels_last), cmocka_unit_test(test_statistics_of_pieces),
-		cmocka_unit_test(test_pooled_across), cmocka_unit_test(test_few_long_rows),
-		cmocka_unit_test(test_exponentials_of_halves), cmocka_unit_test(test_order_of_strided_filters),
-		cmocka_unit_test(test_order_of_softmax), cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases),
-		cmocka_unit_test(test_log_softmax) };
+		cmocka_unit_test(test_instance_norm_channels_last), cmocka_unit_test(test_gates_ahead_of_rounding),
+		cmocka_unit_test(test_statistics_of_pieces), cmocka_unit_test(test_pooled_across),
+		cmocka_unit_test(test_few_long_rows), cmocka_unit_test(test_exponentials_of_halves),
+		cmocka_unit_test(test_order_of_strided_filters), cmocka_unit_test(test_order_of_softmax),
+		cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases), cmocka_unit_test(test_log_softmax) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

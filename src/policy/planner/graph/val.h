@@ -59,6 +59,7 @@ struct val {
 	double f;                          /* CONST */
 	const char *given;                 /* CONST: the name of the numbers that a template passes */
 	struct val *softmax_of;            /* it is the softmax of this along the last dimension */
+	struct val *picked_of, *picked_as; /* its argument has elements of the first, sorted as the second, in fp32 */
 	int64_t i;                         /* CONST of an integer type */
 	const struct ix *index;            /* INDEX, over place[] */
 	const struct ix *map[PL_MAX_RANK]; /* VIEW: index of each dimension of arg[0], over place[] */

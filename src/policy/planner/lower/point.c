@@ -179,13 +179,32 @@ static struct val *as_returned(struct pl *pl, struct val *v)
 	return pl_op1(pl, v->dt == WW_F16 ? OP_AS_F16 : OP_AS_BF16, v);
 }
 
+/* b as the sort of a, an operand, left it in fp32, and *as, a in fp32; NULL: b are no elements of a. */
+static struct val *picked(struct pl *pl, const struct val *a, struct val *b, struct val **as)
+{
+	struct val *v;
+
+	if (b->picked_of == a) {
+		*as = b->picked_as;
+		return b->arg[0];
+	}
+	v = b->kind == V_VIEW && !b->cond ? picked(pl, a, b->arg[0], as) : NULL;
+	return v ? pl_view(pl, v, b->rank, b->size, b->map) : NULL;
+}
+
 /* Two numbers of 16 bits are rounded before they are compared: one of them may have been stored on the way, and be
  * larger by its rounding than the element that it is (a row's gates that are at least its second one: none at all). */
 static void compare(struct pl *pl, struct gnode *n)
 {
-	struct val *a = pl_need_val(pl, n, 0, "self"), *b = pl_need_val(pl, n, 1, "other");
+	struct val *a = pl_need_val(pl, n, 0, "self"), *b = pl_need_val(pl, n, 1, "other"), *as, *v;
 
-	if (a->kind != V_CONST && b->kind != V_CONST && n->variant != OP_LAND && n->variant != OP_LOR &&
+	if ((v = picked(pl, a, b, &as))) {
+		a = as;
+		b = v;
+	} else if ((v = picked(pl, b, a, &as))) {
+		a = v;
+		b = as;
+	} else if (a->kind != V_CONST && b->kind != V_CONST && n->variant != OP_LAND && n->variant != OP_LOR &&
 		n->variant != OP_LXOR) {
 		a = as_returned(pl, a);
 		b = as_returned(pl, b);
