@@ -38,6 +38,8 @@ torch.take_along_dim(x, i, 0)
 assigned(x, y)
 cached(x, y)
 torch.cat(by_lanes(x, y, i, image), 1)
+normalised_pieces(image)
+F.batch_norm(torch.cat([image, image * 2], 1), None, None, training=True)
 torch.bucketize(x, torch.linspace(-1, 1, 9))
 torch.isin(i, torch.arange(4))
 self.lstm(x.view(2, 6, 16))[0]
@@ -200,6 +202,12 @@ def attended(x, y, i):
     masks = [seen, seen[:1, None, None].expand(1, 4, 1, 12), (x - y)[:, :12].tanh(), torch.ones(12, 12).bool().tril()]
     both = (k, v), (k2, v2)
     return torch.cat([F.scaled_dot_product_attention(q, *kv, attn_mask=m) for m in masks for kv in both])
+
+
+def normalised_pieces(image):
+    first = F.batch_norm(image, None, None, training=True).tanh()
+    second = F.batch_norm(torch.cat([image, first], 1), None, None, training=True).sigmoid()
+    return F.batch_norm(torch.cat([image, first, second], 1), None, None, training=True)
 
 
 def at_least_second(x, y):

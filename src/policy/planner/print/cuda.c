@@ -547,7 +547,8 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 		"%s\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n"
 		"\t\tww_launch(p, \"@\", ww_cdiv(%s, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
 		rows, cols, l->held ? hold_columns(pl, k) : long_columns(pl, k),
-		l->across ? pl_fmt(pl, "ww_cdiv(%s, %d) * %d * %s", ix_text(pl, l->outer), ROWS_BESIDE, ROWS_BESIDE, width)
+		l->across ? pl_fmt(pl, "ww_cdiv(%s, %d) * %d * %s", ix_text(pl, l->outer), ROWS_BESIDE, ROWS_BESIDE,
+						ix_text(pl, l->inner))
 				  : "rows",
 		pl_plan_args(pl, k, "\t\t"));
 }
