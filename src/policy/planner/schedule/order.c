@@ -28,8 +28,9 @@ static const double GRADIENT_3D = .25;
 /* The same of strides beyond 1, as pl_is_slow_stride() has them: many taps; dilated (one of each). */
 static const double STRIDED_3D = .02, DILATED_3D = .05;
 /* Of other gradients with a stride, fp32 (twelve KernelBench problems of two and three dimensions: 68 to 98 million,
- * the calls of convolutions.md less). */
-static const double STRIDED_WORK = 80e6;
+ * the calls of convolutions.md less); in three dimensions with up to 32 filters (level1/73, level2/15, 74: 45 to 52).
+ */
+static const double STRIDED_WORK = 80e6, STRIDED_FEW_3D = 50e6;
 /* Of lines with dilation, fp32, but for gradients with a stride: channels-last 20 to 39 million (KernelBench level1/74,
  * 76 and two calls), in PyTorch's order, without what turns, 25 to 170: other engines. */
 static const double DILATED_LINE_LAST = 30e6, DILATED_LINE = 60e6;
@@ -205,7 +206,7 @@ static double engine_us(const struct anchor *s, int half)
 	else if (pl_is_slow_stride(s))
 		rate *= s->conv.dil[0] > 1 || s->conv.dil[1] > 1 || s->conv.dil[2] > 1 ? DILATED_3D : STRIDED_3D;
 	else if (is_strided_gradient(s) && !half)
-		rate = fmin(rate, STRIDED_WORK);
+		rate = fmin(rate, s->conv.nd == 3 && k <= 32 ? STRIDED_FEW_3D : STRIDED_WORK);
 	return ENGINE_US + ceil((double)c * taps / (half ? 64 : 32)) * ENGINE_STEP_US +
 		work / (filled(c, 4, 32) * filled(k, tile, tile)) / rate;
 }
