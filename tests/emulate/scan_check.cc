@@ -40,7 +40,8 @@ struct data {
 			v = draw();
 	}
 	both f(long long len, long long inner) { return { x.data(), y.data(), len, inner }; }
-	template <int OP, bool BACK = false> int wrong(long long outer, long long len, long long inner) const
+	template <int OP, bool BACK = false, bool EXCLUDED = false>
+	int wrong(long long outer, long long len, long long inner) const
 	{
 		double worst = 0;
 
@@ -49,10 +50,12 @@ struct data {
 				double sum = OP == ww::OP_SUM ? 0 : -INFINITY;
 				for (long long l = 0; l < len; l++) {
 					const long long at = (o * len + (BACK ? len - 1 - l : l)) * inner + i;
+					const double before = sum;
 					sum = OP == ww::OP_SUM       ? sum + (double)x[at]
 						: OP == ww::OP_MAX || !l ? fmax(sum, (double)x[at])
 												 : fmax(sum, (double)x[at]) + log1p(exp(-fabs(sum - (double)x[at])));
-					worst = y[at] == y[at] ? fmax(worst, fabs(sum - (double)y[at])) : INFINITY;
+					const double off = EXCLUDED ? before - (double)y[at] : sum - (double)y[at];
+					worst = y[at] == y[at] ? fmax(worst, before == y[at] ? 0 : fabs(off)) : INFINITY;
 				}
 			}
 		return !(worst < 2e-5);
@@ -70,15 +73,16 @@ static int mid(long long outer, long long len, long long inner)
 	return d.wrong<OP, BACK>(outer, len, inner);
 }
 
-template <int TPR, int VEC, int CHUNKS, int OP = ww::OP_SUM, bool BACK = false, bool ALWAYS = false>
+template <int TPR, int VEC, int CHUNKS, int OP = ww::OP_SUM, bool BACK = false, bool ALWAYS = false,
+	bool EXCLUDED = false>
 static int rows(long long outer, long long len)
 {
 	data d(outer * len);
 	const both f = d.f(len, 1);
 
 	host::launch(TPR > 32 ? outer : (outer + 128 / TPR - 1) / (128 / TPR), 1, 1, TPR > 32 ? TPR : 128, 1,
-		[&] { ww::scan_rows<OP, TPR, VEC, CHUNKS, BACK, ALWAYS>(outer, len, f); });
-	return d.wrong<OP, BACK>(outer, len, 1);
+		[&] { ww::scan_rows<OP, TPR, VEC, CHUNKS, BACK, ALWAYS, EXCLUDED>(outer, len, f); });
+	return d.wrong<OP, BACK, EXCLUDED>(outer, len, 1);
 }
 
 /* A row kernel's scan of the row that its threads hold. */
@@ -123,6 +127,10 @@ int main()
 	n += rows<2, 8, 2>(67, 24) + rows<64, 8, 4, ww::OP_MAX>(2, 3000);
 	n += rows<2, 8, 2, ww::OP_SUM, false, true>(67, 24) + rows<4, 4, 2, ww::OP_MAX, true, true>(35, 36);
 	n += rows<64, 8, 4, ww::OP_SUM, false, true>(2, 3000) + rows<64, 1, 2, ww::OP_SUM, true, true>(2, 601);
+	n += rows<1, 4, 4, ww::OP_SUM, false, false, true>(131, 40) + rows<4, 1, 2, ww::OP_MAX, false, false, true>(33, 19);
+	n += rows<32, 4, 1, ww::OP_SUM, false, false, true>(6, 516) +
+		rows<64, 4, 2, ww::OP_SUM, false, false, true>(2, 3000);
+	n += rows<96, 1, 4, ww::OP_SUM, true, false, true>(2, 601);
 	n += held<32, 4, 2>(3, 204) + held<64, 1, 3, ww::OP_MAX>(2, 133) + held<32, 4, 2, ww::OP_SUM, true>(3, 204);
 	n += held<32, 1, 4, ww::OP_MAX, true>(2, 101) + held<64, 1, 3, ww::OP_MAX, true>(2, 133);
 	n += held<256, 4, 5, ww::OP_SUM, true>(1, 4100);

@@ -1095,6 +1095,17 @@ static void build_one(const char *op, const char *args, const char *sizes, const
 	json_decref(g);
 }
 
+/* Running sums of all but the last element, behind a zero, are one scan of all elements. */
+static void test_scan_excluded(void **state)
+{
+	static const char *const want[] = { "k0_CHUNKS, false, false, true>(rows, cols,", "ww::store_stream(out0 + (i" };
+	struct pl_result r = cuda_holds("scan_excluded.json", want, WW_ARRAY_LEN(want), 1);
+
+	(void)state;
+	assert_non_null(strstr(r.plan_text, ".vec = 4,"));
+	ww_pl_result_release(&r);
+}
+
 /* Windows of few elements that mostly lie inside have four to a thread, where there are enough of them. */
 static void test_several_windows(void **state)
 {
@@ -3823,9 +3834,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_ends_of_products),
 		cmocka_unit_test(test_memory_orders), cmocka_unit_test(test_sums_with_bias),
 		cmocka_unit_test(test_long_rows_of_16_bits), cmocka_unit_test(test_rings),
-		cmocka_unit_test(test_several_windows), cmocka_unit_test(test_forms_of_products),
-		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_several_windows), cmocka_unit_test(test_scan_excluded),
+		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
+		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_range_of_packed_images), cmocka_unit_test(test_range_of_packed_heads),
 		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
 		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place),

@@ -1,4 +1,4 @@
-/* scan.cuh - inclusive prefix sums (products, maxima) along the last or a middle axis.
+/* scan.cuh - prefix sums (products, maxima) along the last or a middle axis.
  *
  * scan_rows: a block takes a row, or 128 / TPR of them where a row has a warp or less, in tiles of TPR * VEC * CHUNKS
  * elements.  All loads of a tile are issued at once, coalesced (chunk by chunk, neighbouring threads on neighbouring
@@ -104,10 +104,19 @@ template <int OP, bool BACK, int VEC> __device__ __forceinline__ void scan_vecto
 		v[nth<BACK, VEC>(i)] = op_apply<OP>(v[nth<BACK, VEC>(i - 1)], v[nth<BACK, VEC>(i)]);
 }
 
+/* A scanned vector behind `off`; EXCLUDED: each element behind those before it, itself excluded. */
+template <int OP, bool BACK, bool EXCLUDED, int VEC>
+__device__ __forceinline__ void scan_behind(float off, float (&w)[VEC])
+{
+#pragma unroll
+	for (int i = VEC - 1; i >= 0; i--)
+		w[nth<BACK, VEC>(i)] = EXCLUDED && !i ? off : op_apply<OP>(off, w[nth<BACK, VEC>(EXCLUDED && i ? i - 1 : i)]);
+}
+
 /* Scans the elements of a tile, chunk by chunk, behind `carry` (more: there is one), and returns what comes after it.
  * Rows of a warp or less: nothing but shuffles.  A thread that has a row to itself adds one element after the other, so
  * none of them twice.  BACK: from the last element to the first. */
-template <int OP, int TPR, int VEC, int CHUNKS, bool BACK = false>
+template <int OP, int TPR, int VEC, int CHUNKS, bool BACK = false, bool EXCLUDED = false>
 __device__ __forceinline__ float scan_in_warp(float (&v)[CHUNKS][VEC], float carry, bool more)
 {
 	const int t = nth<BACK, TPR>(threadIdx.x % TPR), group = threadIdx.x & 31 & ~(TPR - 1);
@@ -120,23 +129,26 @@ __device__ __forceinline__ float scan_in_warp(float (&v)[CHUNKS][VEC], float car
 			first = op_apply<OP>(carry, first);
 		scan_vector<OP, BACK>(w);
 		if (TPR == 1) {
-			carry = last;
+			const float next = last;
+
+#pragma unroll
+			for (int i = VEC - 1; EXCLUDED && i >= 0; i--)
+				w[nth<BACK, VEC>(i)] = i ? w[nth<BACK, VEC>(i ? i - 1 : 0)] : carry;
+			carry = next;
 			continue;
 		}
 		const float all = warp_scan<OP, TPR, BACK>(last), before = shfl_before<BACK>(all, 1);
 		const float off = t ? op_apply<OP>(carry, before) : carry;
 
 		carry = op_apply<OP>(carry, __shfl_sync(0xffffffffu, all, group + nth<BACK, TPR>(TPR - 1)));
-#pragma unroll
-		for (int i = 0; i < VEC; i++)
-			w[i] = op_apply<OP>(off, w[i]);
+		scan_behind<OP, BACK, EXCLUDED>(off, w);
 	}
 	return carry;
 }
 
 /* The same for rows of TPR / 32 warps.  box: CHUNKS * TPR / 32 floats of shared memory, which others may still read
  * before the first barrier. */
-template <int OP, int TPR, int VEC, int CHUNKS, bool BACK = false>
+template <int OP, int TPR, int VEC, int CHUNKS, bool BACK = false, bool EXCLUDED = false>
 __device__ __forceinline__ float scan_in_block(float (&v)[CHUNKS][VEC], float carry, float *box)
 {
 	const int warps = TPR / 32, totals = warps * CHUNKS, per = (totals + 31) / 32;
@@ -182,9 +194,7 @@ __device__ __forceinline__ float scan_in_block(float (&v)[CHUNKS][VEC], float ca
 				off = x;
 		}
 		off = op_apply<OP>(op_apply<OP>(carry, off), mine[q]);
-#pragma unroll
-		for (int i = 0; i < VEC; i++)
-			w[i] = op_apply<OP>(off, w[i]);
+		scan_behind<OP, BACK, EXCLUDED>(off, w);
 	}
 	return op_apply<OP>(carry, __shfl_sync(0xffffffffu, all, nth<BACK, 32>(31)));
 }
@@ -218,7 +228,7 @@ __device__ __forceinline__ void scan_store(const F &f, float (&v)[VEC], ahead<F,
 }
 
 /* Rows of a warp or less, 128 / TPR a block. */
-template <int OP, int TPR, int VEC, int CHUNKS, bool BACK, bool ALWAYS, class F>
+template <int OP, int TPR, int VEC, int CHUNKS, bool BACK, bool ALWAYS, bool EXCLUDED, class F>
 __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, const F &f)
 {
 	const long long row = (long long)blockIdx.x * (128 / TPR) + threadIdx.x / TPR;
@@ -235,7 +245,7 @@ __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, 
 			const long long c = base + (j * TPR + t) * VEC;
 			scan_column<OP, BACK, ALWAYS>(row < rows && c < cols, f, v[j], r[j], from, cols, c);
 		}
-		carry = scan_in_warp<OP, TPR>(v, carry, base > 0);
+		carry = scan_in_warp<OP, TPR, VEC, CHUNKS, false, EXCLUDED>(v, carry, base > 0);
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			const long long c = base + (j * TPR + t) * VEC;
@@ -246,7 +256,7 @@ __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, 
 }
 
 /* Rows of a block each. */
-template <int OP, int TPR, int VEC, int CHUNKS, bool BACK, bool ALWAYS, class F>
+template <int OP, int TPR, int VEC, int CHUNKS, bool BACK, bool ALWAYS, bool EXCLUDED, class F>
 __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 {
 	__shared__ float box[TPR / 32 * CHUNKS];
@@ -262,7 +272,7 @@ __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 			const long long c = base + ((long long)j * TPR + threadIdx.x) * VEC;
 			scan_column<OP, BACK, ALWAYS>(c < cols, f, v[j], r[j], row, cols, c);
 		}
-		carry = scan_in_block<OP, TPR>(v, carry, box);
+		carry = scan_in_block<OP, TPR, VEC, CHUNKS, false, EXCLUDED>(v, carry, box);
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			long long c = base + ((long long)j * TPR + threadIdx.x) * VEC;
@@ -272,14 +282,15 @@ __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 	}
 }
 
-/* BACK: from the end of each row to its begin, whose length VEC divides.  ALWAYS: see scan_column(). */
-template <int OP, int TPR, int VEC, int CHUNKS, bool BACK = false, bool ALWAYS = false, class F>
+/* BACK: from the end of each row to its begin, whose length VEC divides.  ALWAYS: see scan_column().  EXCLUDED: the
+ * results begin with the identity, and the last element counts for none. */
+template <int OP, int TPR, int VEC, int CHUNKS, bool BACK = false, bool ALWAYS = false, bool EXCLUDED = false, class F>
 __device__ __forceinline__ void scan_rows(long long rows, long long cols, const F &f)
 {
 	if (TPR > 32)
-		scan_long_rows<OP, (TPR > 32 ? TPR : 64), VEC, CHUNKS, BACK, ALWAYS>(cols, f);
+		scan_long_rows<OP, (TPR > 32 ? TPR : 64), VEC, CHUNKS, BACK, ALWAYS, EXCLUDED>(cols, f);
 	else
-		scan_short_rows<OP, (TPR > 32 ? 32 : TPR), VEC, CHUNKS, BACK, ALWAYS>(rows, cols, f);
+		scan_short_rows<OP, (TPR > 32 ? 32 : TPR), VEC, CHUNKS, BACK, ALWAYS, EXCLUDED>(rows, cols, f);
 }
 
 template <int OP, int VEC, int LANES, int PARTS, bool BACK = false, class F>

@@ -80,6 +80,7 @@ struct anchor {
 		struct { /* sums or products along one dimension */
 			enum pl_red red;
 			int dim, back; /* from the last element to the first */
+			int excluded;  /* the first result is 0, and the last element counts for none */
 		} scan;
 		struct { /* the source indices, or the values, of elements `first`, first + 1, ... of each sorted row */
 			int dim, descending, values;
@@ -221,6 +222,8 @@ struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum
 /* cuda: a scan's result v with the elements along `dim` in the other order; what it scans it then scans from the end.
  * NULL: v is none, or along another dimension. */
 struct val *pl_scan_back(struct pl *pl, struct gnode *n, struct val *v, int dim);
+/* cuda: the running sums v of all but the last element behind one result of 0, as one scan.  NULL: v is no such. */
+struct val *pl_scan_excluded(struct pl *pl, struct gnode *n, const struct val *first, struct val *v, int dim);
 /* cuda: scan s as a reduction of the row kernel that reads its result; NULL: no row kernel scans that. */
 struct val *pl_scan_in_row(struct pl *pl, struct anchor *s);
 /* Is there a template that sorts rows of x along dim, of that type and length? */

@@ -71,7 +71,7 @@ struct val *pl_scan_back(struct pl *pl, struct gnode *n, struct val *v, int dim)
 	const struct ix *map[PL_MAX_RANK];
 	struct anchor *s, *old = v->kind == V_ANCHOR && !v->root ? v->anchor : NULL;
 
-	if (pl->target != WW_TARGET_CUDA || !old || old->kind != S_SCAN || old->scan.dim != dim ||
+	if (pl->target != WW_TARGET_CUDA || !old || old->kind != S_SCAN || old->scan.dim != dim || old->scan.excluded ||
 		(old->in[0].val->root && old->in[0].val->kind != V_BUF))
 		return NULL;
 	memcpy(map, pl->place, sizeof(map));
@@ -83,6 +83,46 @@ struct val *pl_scan_back(struct pl *pl, struct gnode *n, struct val *v, int dim)
 	return pl_anchor_out(pl, s, v->dt, v->rank, v->size);
 }
 
+static int is_zero(const struct val *v)
+{
+	if (v->kind == V_OP && v->op == OP_WHERE)
+		return is_zero(v->arg[1]) && is_zero(v->arg[2]);
+	return v->kind == V_VIEW && !v->cond ? is_zero(v->arg[0]) : v->kind == V_CONST && v->f == 0;
+}
+
+/* The operand of which x is all but the last element along dim, or NULL. */
+static struct val *without_last(struct pl *pl, const struct val *x, int dim)
+{
+	if (x->kind != V_VIEW || x->root || x->cond || x->arg[0]->rank != x->rank)
+		return NULL;
+	for (int d = 0; d < x->rank; d++)
+		if (!ix_same(x->map[d], pl->place[d]) || ix_num(x->arg[0]->size[d]) != ix_num(x->size[d]) + (d == dim))
+			return NULL;
+	for (int d = 0; d < x->rank; d++)
+		pl_guard_eq(pl, x->arg[0]->size[d], d == dim ? ix_addc(pl, x->size[d], 1) : x->size[d],
+			"what a running sum leaves the last element out of");
+	return x->arg[0];
+}
+
+struct val *pl_scan_excluded(struct pl *pl, struct gnode *n, const struct val *first, struct val *v, int dim)
+{
+	struct anchor *s, *old = v->kind == V_ANCHOR && !v->root ? v->anchor : NULL;
+	struct val *x;
+
+	if (pl->target != WW_TARGET_CUDA || !old || old->kind != S_SCAN || old->scan.red != RED_SUM || old->scan.back ||
+		old->scan.excluded || old->scan.dim != dim || dim != v->rank - 1 || !pl_computed_as_float(v->dt) || !v->node ||
+		pl_count_readers(pl, v->node->name) != 1 || !ix_is(first->size[dim], 1) || !is_zero(first))
+		return NULL;
+	x = without_last(pl, old->in[0].val, dim);
+	if (!x)
+		return NULL;
+	s = pl_anchor(pl, n, S_SCAN, old->what);
+	s->scan = old->scan;
+	s->scan.excluded = 1;
+	pl_anchor_operand(s, x);
+	return pl_anchor_out(pl, s, v->dt, v->rank, x->size);
+}
+
 enum { LONGEST_HELD = 4096 }; /* columns that a row kernel scans in registers: the totals of warps fit into its box */
 
 struct val *pl_scan_in_row(struct pl *pl, struct anchor *s)
@@ -90,7 +130,7 @@ struct val *pl_scan_in_row(struct pl *pl, struct anchor *s)
 	int last = s->out->rank - 1;
 	struct val *x = s->in[0].val;
 
-	if (s->in_row || pl->target != WW_TARGET_CUDA || s->kind != S_SCAN || s->scan.dim != last ||
+	if (s->in_row || pl->target != WW_TARGET_CUDA || s->kind != S_SCAN || s->scan.dim != last || s->scan.excluded ||
 		s->scan.red >= RED_ARGMAX || !pl_is_float(x->dt) || x->dt == WW_F64 || s->readers != 1 ||
 		ix_is(s->out->size[last], 1) || ix_num(s->out->size[last]) > LONGEST_HELD)
 		return s->in_row; /* a column of one element has no variable */
@@ -188,6 +228,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const char *op = kinds[k->anchor->scan.red].op;
 	int mid = l->form == MIDDLE;
+	int excluded = k->anchor->scan.excluded; /* and not from the end */
 	const char *back = k->anchor->scan.back ? ", true" : "";
 	const char *at = mid ? "ix_t r, ix_t at, ix_t c" : "ix_t r, ix_t c"; /* quotients by sizes: of 32 bits */
 	const char *axes = pl_indent(pl,
@@ -205,9 +246,10 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	else
 		pl_cuda_kernel(pl, k, s, "@_BLOCK", "long long rows, long long cols",
 			pl_fmt(pl, "scan_rows<ww::OP_%s, @_TPR, @_VEC, @_CHUNKS%s>(rows, cols", op,
-				!l->guarded ? back
-					: *back ? ", true, true"
-							: ", false, true"));
+				excluded          ? l->guarded ? ", false, true, true" : ", false, false, true"
+					: !l->guarded ? back
+					: *back       ? ", true, true"
+								  : ", false, true"));
 	k->launch = mid
 		? pl_named(pl, k,
 			  "\tww_recipe_scan_mid(p, &(struct ww_scan_mid){ .kernel = \"@\", .outer = %s, .len = %s, .inner = %s, "

@@ -14,7 +14,7 @@
 static int is_running_sum(const struct pl *pl, const struct val *x)
 {
 	return x->kind == V_ANCHOR && x->anchor->kind == S_SCAN && !x->root && x->anchor->scan.red == RED_SUM &&
-		x->anchor->scan.dim == x->rank - 1 && (x->dt == WW_F32 || pl_is_half(x->dt)) &&
+		!x->anchor->scan.excluded && x->anchor->scan.dim == x->rank - 1 && (x->dt == WW_F32 || pl_is_half(x->dt)) &&
 		ix_num(x->size[x->rank - 1]) <= 2048 && pl_algebra(pl);
 }
 

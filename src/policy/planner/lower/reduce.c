@@ -68,7 +68,7 @@ static struct val *of_running_sum(struct pl *pl, struct val *a, unsigned mask)
 	int d;
 
 	if (pl->target != WW_TARGET_CUDA || a->kind != V_ANCHOR || a->root || s->kind != S_SCAN || s->scan.red != RED_SUM ||
-		!(mask >> s->scan.dim & 1) || (a->dt != WW_F32 && !pl_is_half(a->dt)) || !pl_algebra(pl))
+		s->scan.excluded || !(mask >> s->scan.dim & 1) || (a->dt != WW_F32 && !pl_is_half(a->dt)) || !pl_algebra(pl))
 		return a;
 	d = s->scan.dim;
 	times = s->scan.back ? ix_addc(pl, pl->place[d], 1) : ix_sub(pl, a->size[d], pl->place[d]);

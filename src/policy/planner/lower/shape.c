@@ -406,8 +406,14 @@ static int is_normalised(const struct pl *pl, const struct gnode *n, int d)
 static void cat(struct pl *pl, struct gnode *n)
 {
 	enum { NORMALISED = 8 }; /* pieces of one expression, for one reader whose rows are each of one of them */
-	struct val *v[4096];
+	struct val *v[4096], *scan;
 	int k = list_vals(pl, n, v, 4096), d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), v[0]->rank);
+
+	scan = k == 2 ? pl_scan_excluded(pl, n, v[0], v[1], d) : NULL;
+	if (scan) {
+		done(n, scan);
+		return;
+	}
 
 	for (int i = 0; i < k; i++)
 		if (ends_in_reader(pl, v[i]))
