@@ -104,6 +104,7 @@ int main()
 			wrong<shape<1, 13, 18, 4, 66, 2, 3, 1, 1, 1, 64, 2, 32>, out>(2) +
 			wrong<shape<1, 16, 33, 9, 45, 3, 3, 2, 1, 2, 0, 2, 48>, out_ahead>(1) +
 			wrong<shape<1, 3, 20, 31, 33, 11, 11, 4, 2, 1, 0, 2, 32>, out_ahead>(1) +
+			wrong<shape<1, 16, 20, 17, 40, 3, 3, 4, 1, 1, 0, 2, 32>, out>(1) + /* pixels 32 banks apart */
 			wrong<shape<2, 4, 9, 1, 130, 1, 9, 3, 0, 3, 32, 1, 16>, out>(2) +
 			/* three dimensions: slices beyond the image, apart from each other, and of a stride */
 			wrong<deep<shape<2, 3, 20, 7, 14, 3, 3, 1, 0, 1, 0, 4, 32>, 5, 3, 1, 1, 1>, out>(2) +
