@@ -22,11 +22,12 @@ static int wrong(float x)
 	const double gelu = x * (fabsf(x) < 1e18f ? 0.5 * erfc(-x * 0.70710678118654752440) : x > 0);
 	const int n = is_off(pl_exp16f(x), exp(x)) + is_off(pl_sigmoid16f(x), 1 / (1 + exp(-(double)x))) +
 		is_off(pl_gelu16f(x), gelu) + is_off(pl_expm1_16f(x), expm1(x)) + is_off(pl_log1p_16f(x), log1p(x)) +
-		is_off(pl_tanh16f(x), tanh(x));
+		is_off(pl_tanh16f(x), tanh(x)) + is_off(pl_asinh16f(x), asinh(x)) + is_off(pl_acosh16f(x), acosh(x)) +
+		is_off(pl_atanh16f(x), atanh(x));
 
 	if (n)
-		fprintf(stderr, "at %g: %g, %g, %g, %g, %g, %g\n", x, pl_exp16f(x), pl_sigmoid16f(x), pl_gelu16f(x),
-			pl_expm1_16f(x), pl_log1p_16f(x), pl_tanh16f(x));
+		fprintf(stderr, "at %g: %g, %g, %g, %g, %g, %g, %g, %g, %g\n", x, pl_exp16f(x), pl_sigmoid16f(x), pl_gelu16f(x),
+			pl_expm1_16f(x), pl_log1p_16f(x), pl_tanh16f(x), pl_asinh16f(x), pl_acosh16f(x), pl_atanh16f(x));
 	return n;
 }
 

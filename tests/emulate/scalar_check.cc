@@ -7,7 +7,9 @@
 #define IX64_ 0
 #include <ww/planner.cuh>
 
+#include <array>
 #include <cstdio>
+#include <vector>
 
 static int bad;
 
@@ -28,6 +30,16 @@ int main()
 		compare("ww::sigmoid", x, ww::sigmoid(x), s);
 		compare("ww::silu", x, ww::silu(x), x * s);
 	}
+	for (const auto &x : std::vector<std::array<double, 2>>{ { 1, -0.57721566490153286 }, { 0.5, -1.9635100260214235 },
+			 { -0.5, 0.03648997397857652 }, { 10, 2.2517525890667211 }, { 1e-3, -1000.5755719318103 } })
+		bad += !(fabs(pl_digamma(x[0]) - x[1]) <= 1e-14 * (1 + fabs(x[1])));
+	for (float x = -8.4375f; x <= 600; x += 0.0625f) {
+		const double exact = pl_digamma(x);
+
+		bad += x == floorf(x) && x <= 0 ? pl_digammaf(x) >= 0 || exact >= 0
+										: !(fabs(pl_digammaf(x) - exact) <= 4e-6 * (1 + fabs(exact)));
+	}
+	bad += !(pl_digammaf(-0.0f) == INFINITY && pl_digammaf(INFINITY) == INFINITY && pl_digammaf(NAN) != 0);
 	for (float x : { -INFINITY, INFINITY })
 		bad += pl_sigmoidf(x) != (x > 0) || ww::sigmoid(x) != (x > 0);
 	for (float v : { pl_sigmoidf(NAN), ww::sigmoid(NAN), ww::silu(NAN) })

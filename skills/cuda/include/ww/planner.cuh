@@ -72,6 +72,29 @@ PL_FN float pl_tanh16f(float a)
 	const float far = fmaf(-2.0f, ww::rcp_ftz_(1.0f + ww::exp2_(fabsf(a) * 2.88539008f)), 1.0f);
 	return fabsf(a) < 0.3f ? near : copysignf(far, a);
 }
+/* asinh(a) = log1p(y + y y / (1 + r)), y = |a|, r the root of 1 + y y; acosh(1 + t) = log1p(t + root of t (t + 2));
+ * atanh(a) = log1p(2 y / (1 - y)) / 2.  Of half the logarithm's argument, which does not overflow. */
+PL_FN float pl_root16f(float a) { return a > 0.0f && a < PL_INFF ? a * rsqrtf(a) : a; }
+PL_FN float pl_log1p_twice16f(float half)
+{
+	const float far = fmaf(ww::log2_(0.5f + half), 0.693147181f, 0.693147181f);
+	return fabsf(half) < 0.015625f ? pl_log1p_16f(2.0f * half) : far;
+}
+PL_FN float pl_asinh16f(float a)
+{
+	const float y = fabsf(a), share = y * ww::rcp_ftz_(1.0f + pl_root16f(fmaf(y, y, 1.0f)));
+	return copysignf(pl_log1p_twice16f(fmaf(0.5f * y, y < 65536.0f ? share : 1.0f, 0.5f * y)), a);
+}
+PL_FN float pl_acosh16f(float a)
+{
+	const float t = a - 1.0f, root = 0.5f * pl_root16f(t) * pl_root16f(t + 2.0f);
+	return t < 0.0f ? PL_NANF : pl_log1p_twice16f(fmaf(0.5f, t, root));
+}
+PL_FN float pl_atanh16f(float a)
+{
+	const float y = fabsf(a);
+	return copysignf(0.5f * pl_log1p_twice16f(y * ww::rcp_ftz_(1.0f - y)), a);
+}
 
 /* e^a - 1 and log(1 + a) to 1e-6 of themselves without a branch, half the instructions of C's: a polynomial near 0,
  * beyond it what they are by definition.  Those of C have branches for infinities, behind which each element waits (an

@@ -34,7 +34,8 @@ static int is_rounded(const struct pl *pl, const struct gnode *n)
 static struct val *short_if(struct pl *pl, int rounded, enum pl_op op, struct val *x)
 {
 	static const int forms[][2] = { { OP_EXP, OP_EXP16 }, { OP_EXPM1, OP_EXPM1_16 }, { OP_LOG1P, OP_LOG1P_16 },
-		{ OP_LOG1P_UNIT, OP_LOG1P_16 }, { OP_SIGMOID, OP_SIGMOID16 }, { OP_TANH, OP_TANH16 } };
+		{ OP_LOG1P_UNIT, OP_LOG1P_16 }, { OP_SIGMOID, OP_SIGMOID16 }, { OP_TANH, OP_TANH16 }, { OP_ASINH, OP_ASINH16 },
+		{ OP_ACOSH, OP_ACOSH16 }, { OP_ATANH, OP_ATANH16 } };
 
 	for (size_t i = 0; rounded && i < WW_ARRAY_LEN(forms); i++)
 		if (forms[i][0] == (int)op)
@@ -336,10 +337,12 @@ static void gelu(struct pl *pl, struct gnode *n)
 	struct val *x = operand(pl, n, 0, "self"), *h = MUL(x, N(0.5));
 
 	if (!strcmp(pl_arg_str(n, 1, "approximate", "none"), "tanh")) {
-		struct val *u = MUL(N(0.7978845608028654), ADD(x, MUL(N(0.044715), MUL(MUL(x, x), x))));
+		const double root = 0.7978845608028654, cube = 0.044715;
+		struct val *u = MUL(N(root), ADD(x, MUL(N(cube), MUL(MUL(x, x), x)))),
+				   *twice = MUL(x, ADD(N(2 * root), MUL(N(2 * root * cube), MUL(x, x))));
 
 		done(n,
-			pl_algebra(pl) ? MUL(x, sigmoid_of(pl, n, MUL(N(2), u))) /* (1 + tanh u) / 2 = 1 / (1 + e^-2u) */
+			pl_algebra(pl) ? MUL(x, sigmoid_of(pl, n, twice)) /* (1 + tanh u) / 2 = 1 / (1 + e^-2u) */
 						   : MUL(h, ADD(N(1), pl_op1(pl, OP_TANH, u))));
 	} else if (is_rounded(pl, n)) {
 		done(n, pl_op1(pl, OP_GELU16, x));
@@ -680,6 +683,7 @@ const struct pl_lower_row pl_lower_point[] = { U("neg", NEG), U("negative", NEG)
 	UG("cos", COS, GROWS_NOT), U("tan", TAN), U("asin", ASIN), U("acos", ACOS), UG("atan", ATAN, GROWS_NOT),
 	U("sinh", SINH), U("cosh", COSH), UG("tanh", TANH, GROWS_NOT), UG("asinh", ASINH, GROWS_NOT), U("acosh", ACOSH),
 	U("atanh", ATANH), UG("erf", ERF, GROWS_NOT), UG("erfc", ERFC, GROWS_NOT), U("lgamma", LGAMMA),
+	UG("digamma", DIGAMMA, GROWS_NOT), UG("special_digamma", DIGAMMA, GROWS_NOT), UG("special_psi", DIGAMMA, GROWS_NOT),
 	{ "sigmoid", sigmoid, .grows = GROWS_NOT }, U("floor", FLOOR), U("ceil", CEIL), U("trunc", TRUNC), U("fix", TRUNC),
 	{ "round", rounded }, UG("sign", SIGN, GROWS_NOT), UG("sgn", SIGN, GROWS_NOT),
 	UG("special_expit", SIGMOID, GROWS_NOT), UG("special_erf", ERF, GROWS_NOT), UG("special_log1p", LOG1P, GROWS_NOT),
