@@ -3463,6 +3463,20 @@ static void test_work_is_not_repeated(void **state)
 		{ "padded_norm.json", "k0  rows: sub, mul, relu, max_pool2d\n", "p_scale[i5];\n\tif (((-1) < " },
 		/* a running log of sums of exponentials is a scan, and not a sum for each prefix */
 		{ "log_scans.json", "k0  logcumsumexp: logcumsumexp\n *   k1  logcumsumexp: mul, logcumsumexp_1\n */", "" },
+		/* a piece of a concatenation that is a scan, beside a maximum of the same rows: one row kernel */
+		{ "scan_beside_maximum.json", "k0  rows: max_1, hardtanh, cumsum, sub, cat\n */",
+			"ww::scan_held<ww::OP_SUM, T>(" },
+		/* sums of 64 that are scanned, and read beside the scan, are stored */
+		{ "sums_scanned.json", "k0  rows: sum_1\n *   k1  cumsum: sum_1, ", "" },
+		/* windows that others' windows read are stored, and all else is one kernel */
+		{ "windows_of_windows.json",
+			"k1  rows: mul, view, pad, avg_pool3d, squeeze, mul_1, add, pow_1, div, add_1\n */", "" },
+		/* windows that begin at quotients: a thread for each, which reads one element of each row's lines */
+		{ "adaptive_windows.json", "k0  pointwise: elu, adaptive_avg_pool1d, transpose\n", "" },
+		{ "adaptive_windows.json", "\t\tint v = 1;\n", "" },
+		/* memory runs along columns that are joined of a slice's dimensions, and what a row of them shares is no reason
+		   for a lane for each row */
+		{ "losses_of_slices.json", "\"k3_T\", t);", "" },
 		/* of a running minimum without its places the operand is part of the scan */
 		{ "running_minimum.json", "k0  cummin: clamp, cummin, add, maximum\n */", "" },
 		/* rows go along the axis that data says a place of first: what they read is one part of the operand */

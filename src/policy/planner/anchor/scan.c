@@ -30,22 +30,37 @@ static int lies_across(struct pl *pl, const struct val *x)
 /* cuda: is x a small reduction, of which each thread of a scan along few rows would wait for many loads in turn, four
  * of them under way at once, while most multiprocessors are idle?  Stored first, it takes a launch of 2 to 4 us (the
  * parts of a maximum of 1,024 elements ahead of a scan of one row of 4,096: 256 loads a thread, 23 us by count). */
-static int is_waited_for(struct pl *pl, const struct val *x, int dim)
+static int is_waited_for(struct pl *pl, const struct val *x, int dim, double n)
 {
 	enum { THREADS = 256, LOADS = 64 };
-	double n = 1, cols = (double)ix_num(x->size[dim]);
+	double cols = (double)ix_num(x->size[dim]);
 
-	if (pl->target != WW_TARGET_CUDA || x->kind != V_RED || x->root || dim != x->rank - 1 ||
-		(double)pl_numel_now(x) >= cols * pl->dev.sm_count)
-		return 0;
-	for (int d = x->rank; d < x->arg[0]->rank; d++)
-		n *= (double)ix_num(x->arg[0]->size[d]);
-	return n * cols >= LOADS * THREADS;
+	return dim == x->rank - 1 && (double)pl_numel_now(x) < cols * pl->dev.sm_count && n * cols >= LOADS * THREADS;
+}
+
+/* The reduction that x is, seen through views, where a scan of x is better off if it is stored.  Besides the above: one
+ * of many elements, which the template's threads load one by one for vectors of results, so that each load asks for
+ * four times the sectors; and whoever else needs it reads them all again (sums of 64 of 251 MB, then their running sum:
+ * 184 us, PyTorch 98). */
+static struct val *stored_ahead(struct pl *pl, struct val *x, int dim)
+{
+	enum { MANY = 16, LARGE = 1 << 22 };
+	struct val *r = x;
+	double n = 1;
+
+	while (r->kind == V_VIEW && !r->cond && !r->root && pl_numel_now(r->arg[0]) == pl_numel_now(r))
+		r = r->arg[0];
+	if (pl->target != WW_TARGET_CUDA || r->kind != V_RED || r->root)
+		return NULL;
+	for (int d = r->rank; d < r->arg[0]->rank; d++)
+		n *= (double)ix_num(r->arg[0]->size[d]);
+	return (r == x && is_waited_for(pl, x, dim, n)) || (n >= MANY && n * (double)pl_numel_now(r) >= LARGE) ? r : NULL;
 }
 
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red)
 {
 	struct anchor *s = pl_anchor(pl, n, S_SCAN, kinds[red].what);
+	struct val *ahead;
 
 	s->scan.red = red;
 	s->scan.dim = dim;
@@ -59,8 +74,8 @@ struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum
 		if (turned->kind == V_BUF)
 			x = turned = pl_view(pl, turned, turned->rank, turned->size, pl->place);
 		pl_make_root(pl, turned);
-	} else if (is_waited_for(pl, x, dim)) {
-		pl_make_root(pl, x);
+	} else if ((ahead = stored_ahead(pl, x, dim))) {
+		pl_make_root(pl, ahead);
 	}
 	pl_anchor_operand(s, x);
 	return pl_anchor_out(pl, s, x->dt, x->rank, x->size);

@@ -115,6 +115,7 @@ void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx)
 {
 	const struct ix *sub[PL_MAX_RANK], *cond = NULL;
 	struct val *taken;
+	int guards;
 
 	if (v->kind == V_CONST || seen_before(w, v, idx))
 		return;
@@ -141,9 +142,10 @@ void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx)
 		if (cond && ix_is(cond, 0)) /* it is its fill */
 			break;
 		pl_map_index(w->pl, v, v->map, v->arg[0]->rank, idx, sub);
-		w->guards += v->cond != NULL;
+		guards = cond && !ix_is(cond, 1);
+		w->guards += guards;
 		pl_walk(w, v->arg[0], sub);
-		w->guards -= v->cond != NULL;
+		w->guards -= guards;
 		break;
 	case V_GATHER:
 		pl_walk(w, v->arg[1], idx);

@@ -543,7 +543,13 @@ void pl_store_costly(struct pl *pl, struct val *a, double times, int first)
 		}
 		a = a->arg[0];
 	}
-	if (pl->target != WW_TARGET_CUDA || times < 3 || a->kind != V_OP || a->root || !pl_is_float(a->dt))
+	if (pl->target != WW_TARGET_CUDA || times < 3 || a->root || !pl_is_float(a->dt))
+		return;
+	if (a->kind == V_RED) { /* which is not done on the spot within another one */
+		pl_store_because(pl, a, "several windows of another reduction read it");
+		return;
+	}
+	if (a->kind != V_OP)
 		return;
 	computed = (times - 1) * pl_cost_along(pl, a, idx, pl->place + first, n) * (double)pl_numel_now(a) / WORK;
 	stored = LAUNCH_US + 2 * (double)pl_itemsize(a->dt) * (double)pl_numel_now(a) / BYTES;
@@ -591,6 +597,18 @@ static struct val *averaged(struct pl *pl, struct val *sum, double n)
 						  : pl_op2(pl, OP_DIV, sum, pl_constf(pl, sum->dt, n));
 }
 
+/* Sum over a number of elements that is not the same everywhere. */
+static struct val *averaged_over(struct pl *pl, struct val *sum, struct val *n)
+{
+	return pl_op2(pl, pl_algebra(pl) ? OP_QUOTIENT : OP_DIV, sum, pl_cast(pl, n, sum->dt));
+}
+
+/* A size or place that an average's divisor is made of: a float, which is exact, since integers have 64 bits. */
+static struct val *as_float(struct pl *pl, const struct val *y, const struct ix *place)
+{
+	return pl_cast(pl, pl_index(pl, WW_I64, y->rank, y->size, place), y->dt == WW_F64 ? WW_F64 : WW_F32);
+}
+
 static void avg_pool(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_need_val(pl, n, 0, "self"), *w, *y, *area = NULL;
@@ -624,22 +642,16 @@ static void avg_pool(struct pl *pl, struct gnode *n)
 	}
 	for (int d = 0; d < nd && !plain; d++) {
 		const struct ix *from = ix_addc(pl, ix_mulc(pl, pl->place[first + d], s[d]), -p[d]);
-		struct val *lo = pl_index(pl, WW_I64, y->rank, y->size, from),
-				   *hi = pl_index(pl, WW_I64, y->rank, y->size, ix_addc(pl, from, k[d]));
-		struct val *end = pl_index(pl, WW_I64, y->rank, y->size,
-					   include ? ix_addc(pl, a->size[first + d], p[d]) : a->size[first + d]),
-				   *len;
+		struct val *lo = as_float(pl, y, from), *hi = as_float(pl, y, ix_addc(pl, from, k[d])), *len;
 
-		hi = pl_op2(pl, OP_MINIMUM, hi, end);
+		hi = pl_op2(
+			pl, OP_MINIMUM, hi, as_float(pl, y, include ? ix_addc(pl, a->size[first + d], p[d]) : a->size[first + d]));
 		if (!include)
-			lo = pl_op2(pl, OP_MAXIMUM, lo, pl_consti(pl, WW_I64, 0));
+			lo = pl_op2(pl, OP_MAXIMUM, lo, pl_constf(pl, lo->dt, 0));
 		len = pl_op2(pl, OP_SUB, hi, lo);
 		area = area ? pl_op2(pl, OP_MUL, area, len) : len;
 	}
-	if (plain)
-		y = averaged(pl, y, (double)fixed);
-	else
-		y = pl_op2(pl, OP_DIV, y, pl_cast(pl, area, y->dt));
+	y = plain ? averaged(pl, y, (double)fixed) : averaged_over(pl, y, area);
 	done(n, y);
 }
 
@@ -649,6 +661,7 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 	int nd = pool_dims(n), first = a->rank - nd, is_max = n->variant >= MAX, all_one = 1, even = 1;
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *cond = ix_const(pl, 1);
 	int64_t k[3] = { 0 }, p[3] = { 0 }, dil[3] = { 1, 1, 1 };
+	struct val like = *a;
 
 	for (int d = 0; d < nd; d++) {
 		if (!n->meta[0].size[first + d])
@@ -685,6 +698,7 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 	for (int d = 0; d < a->rank; d++) {
 		size[d] = d < first ? a->size[d] : ix_const(pl, n->meta[0].size[d]);
 		map[d] = pl->place[d];
+		like.size[d] = size[d];
 	}
 	for (int e = 0; e < nd; e++) {
 		int d = first + e;
@@ -692,7 +706,7 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 		const struct ix *from = ix_div(pl, ix_mulc(pl, pl->place[d], in), ix_const(pl, out));
 		const struct ix *to = ix_div(
 			pl, ix_addc(pl, ix_mulc(pl, ix_addc(pl, pl->place[d], 1), in), out - 1), ix_const(pl, out));
-		struct val *len = pl_index(pl, WW_I64, a->rank, size, ix_sub(pl, to, from));
+		struct val *len = as_float(pl, &like, ix_sub(pl, to, from));
 
 		size[a->rank + e] = ix_const(pl, (in + out - 1) / out + (in % out ? 1 : 0));
 		map[d] = ix_add(pl, from, pl->place[a->rank + e]);
@@ -701,7 +715,7 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 	}
 	w = pl_view_if(pl, a, a->rank + nd, size, map, cond, is_max ? -INFINITY : 0);
 	y = pl_reduce(pl, is_max ? RED_MAX : RED_SUM, w, last_dims(w->rank, w->rank - a->rank), 0);
-	done(n, is_max ? y : pl_op2(pl, OP_DIV, y, pl_cast(pl, area, y->dt)));
+	done(n, is_max ? y : averaged_over(pl, y, area));
 }
 
 /* ---- Attention and scans ----------------------------------------------------------------------------------------- */

@@ -580,16 +580,16 @@ static int work_of(struct pl *pl, const struct kern *k)
 	return work;
 }
 
-/* Bytes of an element of the widest load that is held. */
+/* Bytes of an element of the widest load that is held; where none is a vector's (under a condition), of a float. */
 static int held_size(const struct kern *k)
 {
 	const struct loop *l = k->loop;
-	int size = 1;
+	int size = 0;
 
 	for (int p = 0; p < l->n_pass && l->pass[p].stage < k->n_stage; p++) /* a load that only outputs need is not held */
 		for (int i = 0; i < l->pass[p].n_load; i++)
 			size = (int)ww_max(size, pl_itemsize(l->pass[p].load[i].buf->dt));
-	return size;
+	return size ? size : 4;
 }
 
 /* Text of plan.c: many short rows get fewer threads a row, each with several vectors.  Why: each thread of a row

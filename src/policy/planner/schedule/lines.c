@@ -32,6 +32,25 @@ int pl_runs_along(struct pl *pl, const struct ix *off, const struct ix_atom *v)
 	return ix_affine(pl, off, v, &coef, &rest) && ix_is(coef, 1);
 }
 
+int64_t pl_goes_on(struct pl *pl, const struct ix *off, const struct ix_atom *v, int n)
+{
+	const struct ix *there = ix_const(pl, n);
+
+	return ix_num(ix_subst(pl, off, &v, &there, 1)) - ix_num(off);
+}
+
+/* cuda: is a column's place near the one ahead, though it is made of quotients and remainders (a mean over dimensions
+ * of a slice)?  By one element, or, of what a row of the columns shares, by none. */
+static int is_near(struct pl *pl, const struct ix *off, const struct ix_atom *column)
+{
+	const struct ix *coef, *rest;
+	int64_t step = ix_num(column->b) > PL_SECTOR && !ix_looks_up(off) && !ix_affine(pl, off, column, &coef, &rest)
+		? pl_goes_on(pl, off, column, PL_SECTOR)
+		: -1;
+
+	return step == 0 || step == PL_SECTOR;
+}
+
 /* cuda: lanes so many floats apart, either way, share sectors: two lanes or more each of them, or some lanes where the
  * distance is odd.  At an even distance beyond half a sector a lane reads vectors along the columns instead. */
 static int shares_sectors(int64_t step)
@@ -47,7 +66,8 @@ static void count_lines(
 	int cuda = pl->target == WW_TARGET_CUDA;
 	const struct ix *coef, *rest;
 
-	if (ix_affine(pl, off, k->col[k->n_col - 1], &coef, &rest) && (ix_is(coef, 1) || (!cuda && ix_is(coef, -1))))
+	if ((ix_affine(pl, off, k->col[k->n_col - 1], &coef, &rest) && (ix_is(coef, 1) || (!cuda && ix_is(coef, -1)))) ||
+		(cuda && is_near(pl, off, k->col[k->n_col - 1])))
 		l->col += pl_visits(k, off);
 	if (ix_affine(pl, off, lane, &coef, &rest) &&
 		(cuda ? !ix_is(coef, 0) && shares_sectors(ix_num(coef)) : ix_is(coef, 1) || ix_is(coef, -1)))

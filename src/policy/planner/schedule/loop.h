@@ -7,6 +7,8 @@ enum { PL_SECTOR = 8 }; /* floats that memory is read by: 32 bytes */
 
 /* Does memory run along v: is one step of it one element? */
 int pl_runs_along(struct pl *pl, const struct ix *off, const struct ix_atom *v);
+/* How far apart `off` is at places n and 0 of v, all other variables being 0. */
+int64_t pl_goes_on(struct pl *pl, const struct ix *off, const struct ix_atom *v, int n);
 /* How many places the kernel visits through an offset: one for each value of the axes in it, or each element of the
  * index space where data says which; 0 where no column changes it. */
 double pl_visits(const struct kern *k, const struct ix *off);

@@ -291,6 +291,41 @@ static int place_point(struct pl *pl, struct kern *k)
 	return turned;
 }
 
+/* Does the offset have a variable that is neither a row nor the lane: that of a reduction on the spot? */
+static int is_reduced(const struct kern *k, const struct ix *off)
+{
+	for (int m = 0; m < off->n; m++)
+		for (int a = 0; a < off->m[m].n; a++)
+			if (off->m[m].atom[a]->kind == IX_VAR && off->m[m].atom[a] != k->loop->lane &&
+				!is_row(k, off->m[m].atom[a]))
+				return 1;
+	return 0;
+}
+
+/* cuda: do windows of neighbours begin more than half a sector and less than a line apart?  A warp's load of one
+ * element of each asks for as many lines as they lie apart; with neighbours in a thread for four times as many, up to
+ * one each, and the first level hands over a line at a time.  Not of what neighbours share (a product with a small
+ * matrix). */
+static int is_spread(struct pl *pl, struct kern *k)
+{
+	enum { ALONG = 4, LINE = 32 };
+	const struct ix *off[512];
+	struct buf *buf[512];
+	const struct loop *l = k->loop;
+	int n = ix_num(l->len) > ALONG ? pl_all_loads(pl, k, off, buf, 512) : 0, found = 0;
+
+	for (int i = 0; i < n; i++) {
+		int64_t step = pl_goes_on(pl, off[i], l->lane, ALONG) / ALONG;
+
+		if (!is_reduced(k, off[i]))
+			continue;
+		if (step <= PL_SECTOR / 2 || step >= LINE)
+			return 0;
+		found = 1;
+	}
+	return found;
+}
+
 void pl_loop_point(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
@@ -312,6 +347,8 @@ void pl_loop_point(struct pl *pl, struct kern *k)
 	l->unroll = cuda ? pl_or_else(kn->point.unroll, l->by_row ? 4 : 1) : pl_or_else(kn->cpu_point.unroll, 4);
 	l->threads = pl_or_else(kn->point.threads, 256);
 	l->vec = turned ? TURNED_VECTOR : l->along == COLUMNS ? pl_widest_loads(k) : 1;
+	if (cuda && l->along == COLUMNS && !l->across && is_spread(pl, k))
+		l->vec = 1;
 	if (cuda && k->n_out > 1 && k->out[0] == k->out[1]) /* pl_unroll(): what is stored is in registers until then */
 		l->vec = k->n_out > 8 ? 1 : (int)ww_min(2, l->vec);
 	free = cuda && l->along == COLUMNS && !l->across && !kn->point.unroll;

@@ -17,15 +17,17 @@ struct ww_scan_rows {
 
 /* A thread for each vector of a short row, up to four vectors of a long one.  Of many short rows each thread takes
  * more, at most 16 elements, as long as neighbours read a sector: what a thread does once a row and the steps between
- * threads are shared by them. */
+ * threads are shared by them.  Of elements one by one a warp has up to 256 of many rows: with a block for each row, of
+ * two warps that wait for each other, most of the time was its start. */
 static int ww_scan_threads(struct ww_plan *p, const struct ww_scan_rows *r, int vec)
 {
 	const int itemsize = r->itemsize ? r->itemsize : 4, least = r->costly ? 0 : 32;
+	const long long each = vec == 1 && r->rows >= 128LL * ww_device(p)->sm_count ? 8 : 4;
 	int threads = 1;
 
 	while (threads < 32 && (long long)threads * vec < r->cols)
 		threads *= 2;
-	while (threads >= 32 && threads < 512 && (long long)threads * vec * 4 < r->cols)
+	while (threads >= 32 && threads < 512 && threads * vec * each < r->cols)
 		threads *= 2;
 	while (threads > 1 && threads <= 32 && threads / 2 * vec * itemsize >= least &&
 		ww_cdiv(r->cols, threads / 2 * vec) * vec <= 16 && r->rows * (threads / 2) >= 1024LL * ww_device(p)->sm_count)
