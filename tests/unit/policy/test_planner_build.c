@@ -3477,6 +3477,9 @@ static void test_work_is_not_repeated(void **state)
 		/* memory runs along columns that are joined of a slice's dimensions, and what a row of them shares is no reason
 		   for a lane for each row */
 		{ "losses_of_slices.json", "\"k3_T\", t);", "" },
+		/* of the backward direction whose last step alone is read, one step */
+		{ "last_step.json", "k7  recurrent layer: lstm\n", "" },
+		{ "last_step.json", ".steps = 1, ", "" },
 		/* of a running minimum without its places the operand is part of the scan */
 		{ "running_minimum.json", "k0  cummin: clamp, cummin, add, maximum\n */", "" },
 		/* rows go along the axis that data says a place of first: what they read is one part of the operand */

@@ -57,12 +57,47 @@ enum { LEFT_US = 10 };
 struct layers {
 	enum pl_cell cell;
 	int n_layer, n_dir, has_bias, batch_first, unbatched;
+	int last_only;             /* of the results only the sequence's last step is read */
 	struct garg *param;        /* for each layer and direction: w_ih, w_hh, and if has_bias b_ih, b_hh */
 	struct val *h0, *c0;       /* (layers * directions, batch, hidden) */
 	struct val *h[64], *c[64]; /* the last state of each layer and direction */
 };
 
 static struct val *state_at(struct pl *pl, struct val *v, int at) { return pl_select(pl, v, 0, ix_const(pl, at)); }
+
+/* Is result 0 of n, or of the node that takes it, read by `reader` as the last step alone? */
+static int takes_last(const struct gnode *reader, const char *name, int dim, int64_t steps)
+{
+	return reader->n_arg == 3 && !strcmp(reader->target, "aten.select.int") && pl_refers(&reader->arg[0], name) &&
+		reader->arg[1].kind == G_INT && reader->arg[1].i == dim && reader->arg[2].kind == G_INT &&
+		(reader->arg[2].i == -1 || reader->arg[2].i == steps - 1);
+}
+
+/* Is nothing read of what layers n return but the last step of their output? */
+static int only_last_is_read(const struct pl *pl, const struct gnode *n, int dim, int64_t steps)
+{
+	int left = pl_count_readers(pl, n->name);
+
+	for (const struct gnode *item = pl->node; item < pl->node + pl->n_node; item++) {
+		int readers;
+
+		if (item->n_arg != 2 || strcmp(item->target, "getitem") || !pl_refers(&item->arg[0], n->name))
+			continue;
+		left--;
+		readers = pl_count_readers(pl, item->name);
+		for (const struct gnode *m = pl->node; m < pl->node + pl->n_node && item->arg[1].i == 0; m++)
+			readers -= takes_last(m, item->name, dim, steps);
+		if (readers)
+			return 0;
+	}
+	return !left;
+}
+
+/* The backward direction of the last layer where only the last step is read, which is its first one: a single step. */
+static int is_one_step(const struct layers *l, int layer, int dir)
+{
+	return dir && l->last_only && layer == l->n_layer - 1;
+}
 
 /* One direction of one layer: x is (steps, batch, features), the result (steps, batch, hidden). */
 static struct val *direction(struct pl *pl, struct gnode *n, struct layers *l, struct val *x, int layer, int dir)
@@ -71,8 +106,13 @@ static struct val *direction(struct pl *pl, struct gnode *n, struct layers *l, s
 	struct garg *p = &l->param[at * (l->has_bias ? 4 : 2)];
 	struct val *bias = l->has_bias ? pl_val_of(pl, &p[2]) : NULL, *after = l->has_bias ? pl_val_of(pl, &p[3]) : NULL,
 			   *gx, *all;
-	const struct ix *steps = x->size[first ? 1 : 0], *last = ix_addc(pl, steps, -1);
+	const struct ix *all_steps = x->size[first ? 1 : 0], *last = ix_addc(pl, all_steps, -1), *steps = all_steps;
+	const struct ix *size[3];
 
+	if (is_one_step(l, layer, dir)) {
+		x = pl_slice(pl, x, first ? 1 : 0, last, steps = ix_const(pl, 1), 1);
+		last = ix_const(pl, 0);
+	}
 	if (l->has_bias && l->cell != CELL_GRU &&
 		pl_algebra(pl)) { /* only GRU multiplies the state's product by a gate before it is added */
 		bias = pl_op2(pl, OP_ADD, bias, after);
@@ -85,7 +125,10 @@ static struct val *direction(struct pl *pl, struct gnode *n, struct layers *l, s
 		l->c0 ? state_at(pl, l->c0, at) : NULL);
 	l->h[at] = pl_select(pl, all, 0, dir ? ix_const(pl, 0) : last);
 	l->c[at] = l->c0 ? pl_select(pl, all, 0, steps) : NULL;
-	return pl_slice(pl, all, 0, ix_const(pl, 0), steps, 1);
+	all = pl_slice(pl, all, 0, ix_const(pl, 0), steps, 1);
+	memcpy(size, all->size, sizeof(size));
+	size[0] = all_steps;
+	return steps == all_steps ? all : pl_expand(pl, all, 3, size);
 }
 
 /* The parameters of layer and direction `at`: w_ih, w_hh, b_ih, b_hh. */
@@ -174,6 +217,12 @@ static int choose(struct pl *pl, struct gnode *n, const struct layers *l, const 
 
 	if (!count)
 		ours = all * pl_rnn_us(pl, l->cell, steps, batch, hidden);
+	if (l->last_only && count)
+		ours -= pl_rnn_stack_us(pl, l->cell, 2, 1, steps, batch, hidden) - pl_rnn_us(pl, l->cell, steps, batch, hidden);
+	else if (l->last_only)
+		ours -= pl_rnn_us(pl, l->cell, steps, batch, hidden);
+	if (l->last_only)
+		ours += pl_rnn_us(pl, l->cell, 1, batch, hidden);
 	if (pl->target == WW_TARGET_CUDA && ours > 1.2 * all * pl_cudnn_rnn_us(l->cell, steps, batch, hidden) + LEFT_US)
 		pl_leave(pl, n, "cuDNN does its steps faster");
 	return count;
@@ -199,7 +248,7 @@ static void recurrent_layers(struct pl *pl, struct gnode *n)
 		.n_layer = (int)pl_arg_int(pl, n, 4, "num_layers", 1),
 		.n_dir = pl_arg_int(pl, n, 7, "bidirectional", 0) ? 2 : 1,
 		.batch_first = (int)pl_arg_int(pl, n, 8, "batch_first", 0) };
-	int count;
+	int count, apart;
 
 	if (x->dt != WW_F32)
 		pl_cannot(pl, n, "its operands are not float32");
@@ -227,10 +276,13 @@ static void recurrent_layers(struct pl *pl, struct gnode *n)
 	states_fit(pl, &l, l.h0, x);
 	if (l.c0)
 		states_fit(pl, &l, l.c0, x);
+	l.last_only = l.n_dir == 2 &&
+		only_last_is_read(pl, n, l.unbatched ? 0 : l.batch_first, ix_num(x->size[l.batch_first]));
 	count = choose(pl, n, &l, x);
-	for (int i = 0; count && i < l.n_layer; i += count)
+	apart = count ? l.n_layer - l.last_only : 0; /* from there on each direction is launches of its own */
+	for (int i = 0; i < apart; i += count)
 		x = beside(pl, n, &l, x, i, i + count < l.n_layer ? count : l.n_layer - i);
-	for (int i = 0; !count && i < l.n_layer; i++) {
+	for (int i = apart; i < l.n_layer; i++) {
 		for (int d = 0; d < l.n_dir; d++)
 			part[d] = direction(pl, n, &l, x, i, d);
 		x = l.n_dir == 2 ? pl_cat(pl, part, 2, 2) : part[0];
