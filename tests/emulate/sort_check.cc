@@ -33,12 +33,12 @@ template <class T> struct rows {
 
 static bool same(float a, float b) { return a == b || (a != a && b != b); }
 
-/* VEC 0: by select_rows(). */
+/* VEC 0: by select_rows(), below it by first_rows(). */
 template <class T, int TYPE, int EACH, int TPR, int VEC, bool VALUES = false>
 static int wrong(long long outer, int len, long long inner, int first, int count, bool descending)
 {
 	static const float special[] = { 0.f, -0.f, INFINITY, -INFINITY, NAN, -NAN, 1e-30f, -65504.f };
-	const int threads = TPR > 128 || (!VEC && TPR > 32) ? TPR : 128;
+	const int threads = TPR > 128 || (VEC <= 0 && TPR > 32) ? TPR : 128;
 	std::vector<T> x(outer * len * inner);
 	std::vector<float> out(outer * count * inner, -1.f);
 	const rows<T> f = { x.data(), out.data(), len, count, inner };
@@ -47,7 +47,9 @@ static int wrong(long long outer, int len, long long inner, int first, int count
 	for (T &v : x)
 		v = ww::from_float<T>(draw(8) ? ((float)draw(4000) - 2000.f) / 64.f : special[draw(8)]);
 	host::launch((outer * inner + threads / TPR - 1) / (threads / TPR), 1, 1, threads, 1, [&] {
-		if constexpr (VEC)
+		if constexpr (VEC < 0)
+			ww::first_rows<TYPE, EACH, TPR, -VEC, VALUES>(outer, len, count, descending, f);
+		else if constexpr (VEC)
 			ww::sort_rows<TYPE, EACH, TPR, threads, VEC, VALUES>(outer, len, inner, first, count, descending, f);
 		else
 			ww::select_rows<TYPE, EACH, TPR, VALUES>(outer, len, first, descending, f);
@@ -105,6 +107,15 @@ int main()
 			wrong<__nv_bfloat16, ww::SORT_BF16, 5, 64, 0>(3, 257, 1, first, 1, !(first % 2)) +
 			wrong<__half, ww::SORT_F16, 9, 32, 0, true>(6, 257, 1, first, 1, !(first % 2));
 	n += wrong<float, ww::SORT_F32, 32, 128, 0>(2, 4096, 1, 2047, 1, false);
+	for (int count : { 1, 2, 7, 31, 32 })
+		n += wrong<float, ww::SORT_F32, 36, 32, -32>(9, 1152, 1, 0, count, count % 2) +
+			wrong<float, ww::SORT_F32, 5, 256, -32, true>(2, 1152, 1, 0, count, !(count % 2)) +
+			wrong<float, ww::SORT_F32, 9, 32, -32>(9, 257, 1, 0, count, !(count % 2)) +
+			wrong<__half, ww::SORT_F16, 9, 32, -32>(6, 257, 1, 0, count, count % 2) +
+			wrong<__nv_bfloat16, ww::SORT_BF16, 5, 64, -32>(3, 257, 1, 0, count, !(count % 2)) +
+			wrong<__half, ww::SORT_F16, 9, 32, -32, true>(6, 257, 1, 0, count, !(count % 2));
+	n += wrong<float, ww::SORT_F32, 8, 1024, -128>(1, 7616, 1, 0, 128, true);
+	n += wrong<float, ww::SORT_F32, 4, 64, -64>(2, 64, 1, 0, 64, false); /* of padding none */
 	printf("%d\n", n);
 	return 0;
 }

@@ -3477,6 +3477,10 @@ static void test_work_is_not_repeated(void **state)
 		/* memory runs along columns that are joined of a slice's dimensions, and what a row of them shares is no reason
 		   for a lane for each row */
 		{ "losses_of_slices.json", "\"k3_T\", t);", "" },
+		/* the first few of long rows are gathered, of all values sorted */
+		{ "first_few.json", "ww_recipe_first(p, &(struct ww_first){ .kernel = \"k0\"",
+			"ww::first_rows<ww::SORT_BF16, " },
+		{ "first_few.json", "k3  sort: sort\n", "ww::sort_rows<ww::SORT_F32, " },
 		/* of the backward direction whose last step alone is read, one step */
 		{ "last_step.json", "k7  recurrent layer: lstm\n", "" },
 		{ "last_step.json", ".steps = 1, ", "" },

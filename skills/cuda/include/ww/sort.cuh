@@ -1,4 +1,5 @@
-/* sort.cuh - sorted rows of up to 4096 elements: where each element comes from, or its value.
+/* sort.cuh - sorted rows of up to 4096 elements: where each element comes from, or its value; the first few of longer
+ * ones.
  *
  * An element is one word: its key in the upper bits, its index in the row in the lower ones, so the sort is stable and
  * no two words are equal.  The key is an unsigned number in the order of the floats, with -0 as 0 and NaN above all.
@@ -11,7 +12,9 @@
  *
  * One element of each row (a median) needs no sort: select_rows() finds its key bit by bit, as the largest number that
  * no more elements are below than come before it, and then among equal keys its index.  Each bit asks every thread for
- * a comparison an element and the warp for one sum.
+ * a comparison an element and the warp for one sum.  The first few of each sorted row (top k) are those up to such an
+ * element: first_rows() gathers their words, in any order, and each goes to the place that is the number of smaller
+ * ones.
  *
  * Rejected: counting for each element those that come before it (n comparisons an element instead of about
  * log2(n)^2 / 4, which pays only below 16 elements); radix sort (four or more passes through shared memory, for rows
@@ -201,6 +204,8 @@ __device__ __forceinline__ unsigned select_below(const unsigned (&key)[EACH], un
 		if (threadIdx.x % 32 == 0)
 			all[threadIdx.x / 32] = n;
 		__syncthreads();
+		if (TPR > 256) /* a lane for each warp's, rather than all for each lane */
+			return __reduce_add_sync(0xffffffffu, threadIdx.x % 32 < TPR / 32 ? all[threadIdx.x % 32] : 0u);
 		n = 0;
 #pragma unroll
 		for (int w = 0; w < TPR / 32; w++)
@@ -254,6 +259,65 @@ __device__ __forceinline__ void select_rows(long long rows, int len, int first, 
 	}
 	if (row < rows && t == 0)
 		f.template store<1>(row, 0, 0, found);
+}
+
+/* The first `count` elements of each sorted row, at most MOST, as sort_rows() of inner 1 stores them, one by one.  TPR
+ * and the rows of a block are those of select_rows(). */
+template <int TYPE, int EACH, int TPR, int MOST, bool VALUES = false, class F>
+__device__ __forceinline__ void first_rows(long long rows, int len, int count, bool descending, const F &f)
+{
+	typedef typename sort_word<TYPE == SORT_F32 && !VALUES>::t W;
+	enum : int {
+		bits = TYPE == SORT_F32 ? 32 : 16,
+		each_block = TPR > 32 ? 1 : 4,
+		shift = VALUES       ? 0
+			: sizeof(W) == 8 ? 32
+							 : 16
+	};
+	__shared__ unsigned box[TPR > 32 ? TPR / 16 : 1], gathered[each_block];
+	__shared__ W found[each_block][MOST];
+	const int t = threadIdx.x % TPR, r = threadIdx.x / TPR;
+	const long long row = (long long)blockIdx.x * each_block + r;
+	unsigned key[EACH], bound = 0;
+	float v[EACH][1];
+
+	if (t == 0)
+		gathered[r] = 0;
+#pragma unroll
+	for (int e = 0; e < EACH; e++)
+		f.template load<1>(row < rows ? row : rows - 1, e * TPR + t < len ? e * TPR + t : len - 1, 0, v[e]);
+#pragma unroll
+	for (int e = 0; e < EACH; e++)
+		key[e] = e * TPR + t < len ? sort_key<TYPE, VALUES>(v[e][0], descending) : ~0u;
+	const unsigned last = select_key<EACH, TPR>(key, count - 1, bits, box);
+	const unsigned before = select_below<EACH, TPR>(key, last, box, 1);
+
+	if (!VALUES) { /* of equal ones those that come first */
+		unsigned place[EACH];
+
+#pragma unroll
+		for (int e = 0; e < EACH; e++)
+			place[e] = key[e] == last && e * TPR + t < len ? e * TPR + t : ~0u;
+		if (TPR > 32)
+			__syncthreads();
+		bound = select_key<EACH, TPR>(place, count - 1 - before, 32 - __clz(len), box);
+	}
+	TPR > 32 ? __syncthreads() : __syncwarp();
+#pragma unroll
+	for (int e = 0; e < EACH; e++)
+		if (e * TPR + t < len && (key[e] < last || (!VALUES && key[e] == last && e * TPR + t <= bound)))
+			found[r][atomicAdd(&gathered[r], 1u)] = (W)key[e] << shift | (VALUES ? 0 : (unsigned)(e * TPR + t));
+	TPR > 32 ? __syncthreads() : __syncwarp();
+	for (int i = t; i < count && row < rows; i += TPR) {
+		const W w = VALUES && i >= before ? last : found[r][i];
+		float out[1] = { VALUES ? sort_value<TYPE>((unsigned)w, descending)
+								: (float)(unsigned)(w & (((W)1 << shift) - 1)) };
+		int to = 0;
+
+		for (int k = 0; k < (VALUES ? (int)before : count); k++)
+			to += found[r][k] < w || (VALUES && found[r][k] == w && k < i);
+		f.template store<1>(row, VALUES && i >= before ? i : to, 0, out);
+	}
 }
 
 } // namespace ww

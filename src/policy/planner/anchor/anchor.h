@@ -83,7 +83,7 @@ struct anchor {
 			int excluded;  /* the first result is 0, and the last element counts for none */
 		} scan;
 		struct { /* the source indices, or the values, of elements `first`, first + 1, ... of each sorted row */
-			int dim, descending, values;
+			int dim, descending, values, few; /* few: the first few, by a template of their own */
 			int64_t first;
 		} sort;
 		struct { /* in[]: gx, w, h0, the bias if has_bias, c0 if LSTM (pl_rnn()) */
@@ -226,13 +226,15 @@ struct val *pl_scan_back(struct pl *pl, struct gnode *n, struct val *v, int dim)
 struct val *pl_scan_excluded(struct pl *pl, struct gnode *n, const struct val *first, struct val *v, int dim);
 /* cuda: scan s as a reduction of the row kernel that reads its result; NULL: no row kernel scans that. */
 struct val *pl_scan_in_row(struct pl *pl, struct anchor *s);
-/* Is there a template that sorts rows of x along dim, of that type and length? */
-int pl_sorts(const struct pl *pl, const struct val *x, int dim);
 /* Elements first to first + count - 1 of each sorted row. */
 struct pl_sorted {
 	int dim, descending;
 	const struct ix *first, *count;
 };
+/* Is there a template that finds that part of x's rows, of that type and length? */
+int pl_sorts(const struct pl *pl, const struct val *x, const struct pl_sorted *part);
+/* Is it the one for the first few elements of each row? */
+int pl_gathers_first(const struct pl *pl, const struct val *x, const struct pl_sorted *part);
 /* Their source indices, as floats. */
 struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part);
 /* Their values, of x's type; cuda, where nothing needs the indices: x need not be stored, nor its elements gathered.

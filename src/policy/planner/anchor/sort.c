@@ -27,13 +27,27 @@ static const char *type_of(int dt)
 	}
 }
 
-int pl_sorts(const struct pl *pl, const struct val *x, int dim)
+/* The first few of each sorted row are gathered once the last of them is found, which takes a comparison an element for
+ * each bit of a key, where a sort takes log2(n)^2 / 2 exchanges.  Numbers: of recipe/sort.h; shorter rows are sorted.
+ */
+enum { FEW = 128, FEW_OF = 256, FEW_OF_LONGEST = 32768 };
+
+int pl_gathers_first(const struct pl *pl, const struct val *x, const struct pl_sorted *part)
 {
-	int64_t n = ix_num(x->size[dim]);
+	int64_t n = ix_num(x->size[part->dim]), count = ix_num(part->count);
+
+	return pl->target == WW_TARGET_CUDA && !pl_all_plain(pl) && type_of(x->dt) && part->dim == x->rank - 1 &&
+		ix_is(part->first, 0) && count > 1 && count <= FEW && 4 * count <= n && n >= FEW_OF && n <= FEW_OF_LONGEST;
+}
+
+int pl_sorts(const struct pl *pl, const struct val *x, const struct pl_sorted *part)
+{
+	int64_t n = ix_num(x->size[part->dim]);
 
 	if (pl->target == WW_TARGET_CPU)
 		return pl_is_float(x->dt) && x->dt != WW_F64 && n >= CPU_SHORTEST && n <= CPU_LONGEST;
-	return pl->target == WW_TARGET_CUDA && !pl_all_plain(pl) && type_of(x->dt) && n <= LONGEST;
+	return (pl->target == WW_TARGET_CUDA && !pl_all_plain(pl) && type_of(x->dt) && n <= LONGEST) ||
+		pl_gathers_first(pl, x, part);
 }
 
 /* cpu: the row is the last dimension, and all of it is sorted. */
@@ -67,6 +81,7 @@ static struct val *sort_on_cuda(
 	s->sort.descending = part->descending;
 	s->sort.values = values;
 	s->sort.first = ix_num(part->first);
+	s->sort.few = pl_gathers_first(pl, x, part);
 	pl_guard_eq(pl, part->first, ix_const(pl, s->sort.first), "the place that a sorted row is read at");
 	pl_anchor_operand(s, x);
 	return pl_anchor_out(pl, s, dt, x->rank, size);
@@ -79,12 +94,13 @@ struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, const struct 
 
 struct val *pl_sort_values(struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part)
 {
-	return pl->target == WW_TARGET_CUDA && pl_is_float(x->dt) && pl_sorts(pl, x, part->dim)
+	return pl->target == WW_TARGET_CUDA && pl_is_float(x->dt) && pl_sorts(pl, x, part)
 		? sort_on_cuda(pl, n, x, part, 1, x->dt)
 		: NULL;
 }
 
-enum form { LAST, MIDDLE, ONE }; /* along the last dimension or another one; one element of each row, by its bits */
+/* Along the last dimension or another one; one element of each row, by its bits; the first few of each row. */
+enum form { LAST, MIDDLE, ONE, FIRST };
 
 /* From so many elements on one of a row is selected: sorting 256 takes 36 exchanges an element, its key's bits and its
  * index's 40 comparisons. */
@@ -109,7 +125,7 @@ static void build(struct pl *pl, struct kern *k)
 	struct loop *l = k->loop;
 
 	memcpy(idx, k->anchor_idx, sizeof(idx));
-	l->form = is_one(pl, s) ? ONE : dim == last ? LAST : MIDDLE;
+	l->form = is_one(pl, s) ? ONE : s->sort.few ? FIRST : dim == last ? LAST : MIDDLE;
 	l->outer = pl_sizes(pl, out, 0, dim);
 	l->len = s->in[0].size[dim];
 	l->inner = pl_sizes(pl, out, dim + 1, out->rank);
@@ -185,6 +201,17 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 			"\tww_recipe_select(p, &(struct ww_select){ .kernel = \"@\", .rows = %s, .len = %s, .first = %lld, "
 			".descending = %d, .each = %d });\n%s",
 			ix_text(pl, l->outer), ix_text(pl, l->len), (long long)sp->sort.first, sp->sort.descending, each,
+			pl_plan_args(pl, k, "\t"));
+		return;
+	}
+	if (l->form == FIRST) {
+		pl_cuda_kernel(pl, k, s, "@_THREADS", "long long rows, int len, int count, int descending",
+			pl_fmt(pl, "first_rows<ww::SORT_%s, @_EACH, @_TPR, @_MOST%s>(rows, len, count, descending",
+				type_of(sp->in[0].val->dt), sp->sort.values ? ", true" : ""));
+		k->launch = pl_named(pl, k,
+			"\tww_recipe_first(p, &(struct ww_first){ .kernel = \"@\", .rows = %s, .len = %s, .count = %s, "
+			".descending = %d, .each = %d });\n%s",
+			ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, sp->out->size[dim]), sp->sort.descending, each,
 			pl_plan_args(pl, k, "\t"));
 		return;
 	}

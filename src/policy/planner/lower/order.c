@@ -13,7 +13,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { SHORT_ROW = 1024, FEW = 16 };
+/* FEWEST: where the template for the first few is the other way. */
+enum { SHORT_ROW = 1024, FEW = 16, FEWEST = 4 };
 static const double MAX_COMPARISONS = 2e12;
 /* Microseconds on an H200: of a pair of elements, which both reductions compare; of PyTorch's sort, for its dozen
  * launches and for each element. */
@@ -77,7 +78,7 @@ static struct val *argsort_range(struct pl *pl, struct gnode *n, struct val *x, 
 	struct val *rank, *want, *which;
 	int r = x->rank, d = part->dim;
 
-	if (pl_sorts(pl, x, d))
+	if (pl_sorts(pl, x, part))
 		return pl_cast(pl, pl_sort(pl, n, x, part), WW_I64);
 	rank = ranks_of(pl, n, x, d, part->descending);
 	pl_make_root(pl, rank);
@@ -182,8 +183,8 @@ static void pick(struct pl *pl, struct gnode *n, struct val *x, const struct pl_
 	int64_t count = ix_num(part->count), len = ix_num(x->size[d]);
 	struct val *v[FEW], *at[FEW];
 
-	if (count == len || count > FEW || len <= SHORT_ROW || !pl_is_float(x->dt) ||
-		(count > 1 && pl->target == WW_TARGET_CPU && pl_sorts(pl, x, d))) {
+	if (count == len || count > (pl_gathers_first(pl, x, part) ? FEWEST : FEW) || len <= SHORT_ROW ||
+		!pl_is_float(x->dt) || (count > 1 && pl->target == WW_TARGET_CPU && pl_sorts(pl, x, part))) {
 		if (!(n->out[0] = unrounded(pl, n, x, part, indices)))
 			n->out[0] = elements(pl, n, x, part, indices, &n->out[1]);
 		return;

@@ -56,27 +56,63 @@ struct ww_select {
 	int each; /* words a thread, at most 40; default what a warp has of the row, or fewer */
 };
 
+/* Threads of a row whose elements they hold, `each` at most of them. */
+static int ww_select_threads(struct ww_plan *p, long long rows, long long len, int each)
+{
+	const int most = each ? each : 40;
+	int tpr = 32;
+
+	while (tpr < 1024 && ww_cdiv(len, tpr) > most)
+		tpr *= 2;
+	while (!each && tpr < 1024 && ww_cdiv(len, tpr) > 4 && rows * tpr < 512LL * ww_device(p)->sm_count)
+		tpr *= 2;
+	return tpr;
+}
+
+static void ww_select_launch(struct ww_plan *p, const char *kernel, long long rows, long long len, int tpr)
+{
+	ww_tunable(p, kernel, "EACH", (int)ww_cdiv(len, tpr));
+	ww_tunable(p, kernel, "TPR", tpr);
+	ww_tunable(p, kernel, "THREADS", tpr > 32 ? tpr : 128);
+	ww_launch(p, kernel, tpr > 32 ? rows : ww_cdiv(rows, 4), 1, 1, tpr > 32 ? tpr : 128, 1, 1);
+	ww_arg_i64(p, rows);
+	ww_arg_i32(p, (int)len);
+}
+
 /* Leading arguments: long long rows, int len, int first, bool descending (as int). */
 static void ww_recipe_select(struct ww_plan *p, const struct ww_select *r)
 {
-	const int most = r->each ? r->each : 40;
-	int tpr = 32;
-
 	if (r->len < 1 || r->len > 4096 || r->rows < 1 || r->first < 0 || r->first >= r->len) {
 		ww_fail(p, "select: rows of 1 to 4096 elements, and a place in them");
 		return;
 	}
-	while (tpr < 1024 && ww_cdiv(r->len, tpr) > most)
-		tpr *= 2;
-	while (!r->each && tpr < 1024 && ww_cdiv(r->len, tpr) > 4 && r->rows * tpr < 512LL * ww_device(p)->sm_count)
-		tpr *= 2;
-	ww_tunable(p, r->kernel, "EACH", (int)ww_cdiv(r->len, tpr));
-	ww_tunable(p, r->kernel, "TPR", tpr);
-	ww_tunable(p, r->kernel, "THREADS", tpr > 32 ? tpr : 128);
-	ww_launch(p, r->kernel, tpr > 32 ? r->rows : ww_cdiv(r->rows, 4), 1, 1, tpr > 32 ? tpr : 128, 1, 1);
-	ww_arg_i64(p, r->rows);
-	ww_arg_i32(p, (int)r->len);
+	ww_select_launch(p, r->kernel, r->rows, r->len, ww_select_threads(p, r->rows, r->len, r->each));
 	ww_arg_i32(p, (int)r->first);
+	ww_arg_i32(p, r->descending);
+}
+
+struct ww_first {
+	const char *kernel;
+	long long rows, len; /* contiguous rows of len elements, at most 32,768 */
+	int count;           /* how many of each sorted row, at most 128 */
+	int descending;
+	int each; /* words a thread, at most 32; default as of ww_select */
+};
+
+/* Leading arguments: long long rows, int len, int count, bool descending (as int). */
+static void ww_recipe_first(struct ww_plan *p, const struct ww_first *r)
+{
+	int most = 4;
+
+	if (r->len < 1 || r->len > 32768 || r->rows < 1 || r->count < 1 || r->count > 128 || r->count > r->len) {
+		ww_fail(p, "first: rows of 1 to 32768 elements, and at most 128 of each");
+		return;
+	}
+	while (most < r->count)
+		most *= 2;
+	ww_tunable(p, r->kernel, "MOST", most);
+	ww_select_launch(p, r->kernel, r->rows, r->len, ww_select_threads(p, r->rows, r->len, r->each));
+	ww_arg_i32(p, r->count);
 	ww_arg_i32(p, r->descending);
 }
 
