@@ -35,8 +35,8 @@ template <class T> struct computing : out<T> {
 };
 
 /* m, n, k; lines of the operands in memory are `pad` elements longer than what they hold. */
-/* OF: the first operand, along k without a pad, is computed. */
-template <class T, int BM, int BN, bool AK, bool BK, int AV, int BV, bool OF = false>
+/* OF: the first operand, along k without a pad, is computed.  TILES, STEPS: tiles below each other are a block's. */
+template <class T, int BM, int BN, bool AK, bool BK, int AV, int BV, bool OF = false, int TILES = 1, int STEPS = 1>
 static int wrong(int m, int n, int k, int pad)
 {
 	enum { BATCH = 2 };
@@ -52,12 +52,13 @@ static int wrong(int m, int n, int k, int pad)
 		v = ww::from_float<T>(draw());
 	for (T &v : b)
 		v = ww::from_float<T>(draw());
-	host::launch((m + BM - 1) / BM * ((n + BN - 1) / BN) * BATCH, 1, 1, ww::mma_shape<T, BM, BN>::threads, 1, [&] {
-		if constexpr (OF)
-			ww::gemm_mma_of<T, BM, BN, 3, 1, BK, AV, BV>(ob, m, n, k, computing<T>{ e, a.data(), k });
-		else
-			ww::gemm_mma<T, BM, BN, 3, 1, AK, BK, AV, BV>(oa, ob, m, n, k, e);
-	});
+	host::launch((m + BM * TILES - 1) / (BM * TILES) * ((n + BN - 1) / BN) * BATCH, 1, 1,
+		ww::mma_shape<T, BM, BN>::threads, 1, [&] {
+			if constexpr (OF)
+				ww::gemm_mma_of<T, BM, BN, 3, 1, BK, AV, BV>(ob, m, n, k, computing<T>{ e, a.data(), k });
+			else
+				ww::gemm_mma<T, BM, BN, 3, 1, AK, BK, AV, BV, TILES, STEPS>(oa, ob, m, n, k, e);
+		});
 	for (int z = 0; z < BATCH; z++)
 		for (int i = 0; i < m; i++)
 			for (int j = 0; j < n; j++) {
@@ -86,7 +87,11 @@ template <class T> static int wrong_of()
 		wrong<T, 32, 32, true, true, 1, 1, true>(33, 21, 71, 0) +
 		wrong<T, 64, 64, true, false, w, w, true>(70, 40, 72, 0) +
 		wrong<T, 128, 64, true, true, w / 2, w, true>(150, 64, 136, 0) +
-		wrong<T, 16, 64, true, true, w, w, true>(20, 40, 64, 0);
+		wrong<T, 16, 64, true, true, w, w, true>(20, 40, 64, 0) +
+		wrong<T, 32, 32, true, true, 1, 1, false, 3, 1>(33, 21, 31, 0) +
+		wrong<T, 16, 64, false, true, w, w, false, 4, 2>(152, 70, w == 8 ? 104 : 60, 0) +
+		wrong<T, 64, 32, true, false, w, 1, false, 2, 2>(300, 33, w == 8 ? 72 : 40, 0) +
+		wrong<T, 32, 32, true, false, 1, 2, false, 16, 1>(600, 34, 9, 0);
 }
 
 /* gemm_thin and gemm_short, of m, n, k; lines in memory are `pad` elements longer than what they hold.  run(blocks of

@@ -12,6 +12,10 @@
  * blocks of a cluster share the K of one tile and add their parts in the order of the blocks, so the bits are the same
  * every time.  The epilogue is that of gemm.cuh.
  *
+ * Of a short K and many rows a block does TILES tiles below each other: the second operand, of STEPS times BK, stays in
+ * shared memory, and the rows of the next tiles come while one is multiplied and stored.  With a block for each tile,
+ * which loads, then multiplies, then stores, memory waited for the products and they for memory.
+ *
  * gemm_mma_of is the same of a first operand that the epilogue's functor computes on the way to shared memory (a gate,
  * a normalised row): of few columns the product is bound by memory, and what an operand is computed of is read once,
  * where a kernel ahead of it would store it and this one load it again.  All columns are in one tile.
@@ -376,17 +380,85 @@ __device__ __forceinline__ void mma_product(const F &fill_a, mma_operand<T> b, i
 	}
 }
 
+/* TILES tiles below each other, of which k is at most STEPS times BK. */
+template <class T, int BM, int BN, int STAGES, int TILES, int STEPS, bool AK, bool BK_, int AV, int BV, class E>
+__device__ __forceinline__ void mma_tiles(mma_operand<T> a, mma_operand<T> b, int m, int n, int k, const E &e)
+{
+	typedef mma_shape<T, BM, BN> S;
+	typedef mma_tile<T, BM, S::bk, AK, AV, S::threads> A;
+	typedef mma_tile<T, BN, S::bk, BK_, BV, S::threads> B;
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const int cols = (n + BN - 1) / BN, rows = (m + BM - 1) / BM, groups = (rows + TILES - 1) / TILES;
+	const int z = blockIdx.x / cols / groups, tile0 = blockIdx.x / cols % groups * TILES, col0 = blockIdx.x % cols * BN;
+	const int all = min((int)TILES, rows - tile0) * STEPS;
+	const int row = warp / S::cols * S::wm, col = warp % S::cols * S::wn;
+	T *second = (T *)dynamic_shared(), *buffer = second + STEPS * B::elements;
+	float acc[S::mt][S::nt][4], sum[S::words ? S::mt : 1][S::nt][4];
+
+	auto clear = [&] {
+#pragma unroll
+		for (int i = 0; i < S::mt; i++)
+#pragma unroll
+			for (int j = 0; j < S::nt; j++)
+#pragma unroll
+				for (int l = 0; l < 4; l++)
+					acc[i][j][l] = sum[S::words ? i : 0][j][l] = 0.f;
+	};
+	auto fill = [&](int at) {
+		if (at < all)
+			A::fill(buffer + at % STAGES * A::elements, a.from(z), a.stride, (tile0 + at / STEPS) * BM, m,
+				at % STEPS * S::bk, k);
+		copy_commit();
+	};
+	clear();
+#pragma unroll
+	for (int s = 0; s < STEPS; s++)
+		B::fill(second + s * B::elements, b.from(z), b.stride, col0, n, s * S::bk, k);
+#pragma unroll
+	for (int s = 0; s < STAGES - 1; s++)
+		fill(s);
+	for (int at = 0; at < all; at++) {
+		copy_wait<STAGES - 2>();
+		__syncthreads();
+		fill(at + STAGES - 1);
+		mma_stage<T>::template run<S, A, B, AK, BK_>(
+			acc, buffer + at % STAGES * A::elements, second + at % STEPS * B::elements, row, col);
+		if (S::words) {
+#pragma unroll
+			for (int i = 0; i < S::mt; i++)
+#pragma unroll
+				for (int j = 0; j < S::nt; j++)
+#pragma unroll
+					for (int l = 0; l < 4; l++)
+						sum[S::words ? i : 0][j][l] += acc[i][j][l], acc[i][j][l] = 0.f;
+		}
+		if (at % STEPS < STEPS - 1)
+			continue;
+		const int down = (tile0 + at / STEPS) * BM + row + lane / 4, right = col0 + col + lane % 4 * 2;
+
+		if (n % 2 == 0)
+			mma_end<S, 2>(e, z, down, right, m, n, acc, sum);
+		else
+			mma_end<S, 1>(e, z, down, right, m, n, acc, sum);
+		clear();
+	}
+}
+
 /* AK, BK_: is the operand contiguous along k?  AV, BV: elements of one copy, which its address and stride must be
  * multiples of.  Grid: a cluster of SPLIT blocks a tile of BM x BN, tiles of one row one after another, then rows, then
- * batches. */
-template <class T, int BM, int BN, int STAGES, int SPLIT, bool AK, bool BK_, int AV, int BV, class E>
+ * batches; of TILES, which have a SPLIT of 1, a block instead of so many of one column. */
+template <class T, int BM, int BN, int STAGES, int SPLIT, bool AK, bool BK_, int AV, int BV, int TILES = 1,
+	int STEPS = 1, class E>
 __device__ __forceinline__ void gemm_mma(mma_operand<T> a, mma_operand<T> b, int m, int n, int k, const E &e)
 {
 	typedef mma_shape<T, BM, BN> S;
 	typedef mma_tile<T, BM, S::bk, AK, AV, S::threads> A;
 
-	mma_product<T, BM, BN, STAGES, SPLIT, AK, BK_, AV, BV>(
-		[&](T *to, int z, int row0, int k0) { A::fill(to, a.from(z), a.stride, row0, m, k0, k); }, b, m, n, k, e);
+	if constexpr (TILES > 1)
+		mma_tiles<T, BM, BN, STAGES, TILES, STEPS, AK, BK_, AV, BV>(a, b, m, n, k, e);
+	else
+		mma_product<T, BM, BN, STAGES, SPLIT, AK, BK_, AV, BV>(
+			[&](T *to, int z, int row0, int k0) { A::fill(to, a.from(z), a.stride, row0, m, k0, k); }, b, m, n, k, e);
 }
 
 /* The same where e computes A: AV elements of a row at once, which divide k. */

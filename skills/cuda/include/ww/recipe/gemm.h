@@ -295,6 +295,7 @@ struct ww_gemm_mma {
 	struct ww_mma_operand a, b;
 	int computed;              /* gemm_mma_of, without a: elements that it computes at once, which divide k */
 	int bm, bn, split, stages; /* 0: chosen here */
+	int below;                 /* 1: the kernel has _TILES and _STEPS, so a block may do tiles below each other */
 };
 
 /* Elements of one copy: as many as address and strides are multiples of, up to 16 bytes. */
@@ -330,6 +331,14 @@ static void ww_args_mma(struct ww_plan *p, const struct ww_mma_operand *a, const
 	ww_arg_i32(p, (int)k);
 }
 
+/* Steps of K of an operand that stays in shared memory.  How many tiles, of so many below each other, a block does
+ * then: of as many as multiprocessors have eight times over two to 16; fewer start all at once. */
+enum { WW_MMA_STAYS = 2 };
+static int ww_mma_tiles_of(long long rows, long long blocks, long long sms)
+{
+	return (int)ww_max(1, ww_min(ww_min(16, rows), blocks / (8 * sms)));
+}
+
 /* Leading arguments: of each operand that lies in memory const T *, long long stride, outer_stride, inner_stride; int
  * inner, m, n, k. */
 static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
@@ -340,7 +349,7 @@ static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 	const int b_vector = ww_mma_vector(&g->b, bytes), a_along = g->computed || g->a.k_stride == 1;
 	struct ww_mma_tile t = { g->bm, g->bn, g->split ? g->split : 1, 0 };
 	long long blocks, shared;
-	int a_lines, b_lines, stages = g->stages;
+	int a_lines, b_lines, stages = g->stages, tiles = 1, steps;
 
 	if (!t.bm)
 		t = ww_mma_choose(&(struct ww_mma_size){ .m = g->m,
@@ -370,20 +379,32 @@ static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 	/* Elements of a stage, as mma_tile pads them. */
 	a_lines = a_along ? t.bm * (bk + 8) : bk * (t.bm + 16 / bytes);
 	b_lines = g->b.k_stride == 1 ? t.bn * (bk + 8) : bk * (t.bn + 16 / bytes);
+	steps = (int)ww_cdiv(ww_cdiv(g->k, bk), t.split);
+	if (g->below && t.split == 1 && !stages && steps <= WW_MMA_STAYS)
+		tiles = ww_mma_tiles_of(ww_cdiv(g->m, t.bm), blocks, ww_device(p)->sm_count);
+	if (tiles > 1) {
+		stages = 3;
+		blocks = ww_cdiv(ww_cdiv(g->m, t.bm), tiles) * ww_cdiv(g->n, t.bn) * batch;
+	}
 	/* with few blocks on an SM, more stages hide the memory's latency */
 	if (!stages) {
-		const long long steps = ww_cdiv(ww_cdiv(g->k, bk), t.split), on_one = ww_cdiv(blocks, ww_device(p)->sm_count);
+		const long long on_one = ww_cdiv(blocks, ww_device(p)->sm_count);
 
 		stages = (int)ww_min(6, 196608 / (ww_min(on_one, t.bm * t.bn > 4096 ? 1 : 3) * (a_lines + b_lines) * bytes));
 		stages = (int)ww_max(2, ww_min(stages, steps + 1));
 	}
-	shared = ww_max((long long)stages * (a_lines + b_lines) * bytes, t.split > 1 ? 4LL * t.bm * t.bn : 0);
+	shared = tiles > 1 ? ((long long)stages * a_lines + steps * b_lines) * bytes
+					   : ww_max((long long)stages * (a_lines + b_lines) * bytes, t.split > 1 ? 4LL * t.bm * t.bn : 0);
 	ww_tunable(p, g->kernel, "BM", t.bm);
 	ww_tunable(p, g->kernel, "BN", t.bn);
 	ww_tunable(p, g->kernel, "STAGES", stages);
 	ww_tunable(p, g->kernel, "SPLIT", t.split);
 	if (!g->computed)
 		ww_tunable(p, g->kernel, "AK", g->a.k_stride == 1);
+	if (g->below) {
+		ww_tunable(p, g->kernel, "TILES", tiles);
+		ww_tunable(p, g->kernel, "STEPS", tiles > 1 ? steps : 1);
+	}
 	ww_tunable(p, g->kernel, "BK", g->b.k_stride == 1);
 	ww_tunable(p, g->kernel, "AV", a_vector);
 	ww_tunable(p, g->kernel, "BV", b_vector);

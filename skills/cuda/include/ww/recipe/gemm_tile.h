@@ -62,7 +62,10 @@ static double ww_mma_us(const struct ww_mma_size *s, const struct ww_mma_clocks 
 	const double clocks = (double)(on_one / t->held) * ww_mma_wave(s, t, split, t->held) +
 		(rest ? ww_mma_wave(s, t, split, rest) : 0);
 	const double cache = (double)blocks * (double)steps * (t->bm + t->bn) * 128 / 5.5e6;
-	const double memory = (double)s->batch * (double)(s->m + s->n) * (double)s->k * s->bytes / 4.2e6;
+	const double results = (double)s->batch * (double)s->m * (double)s->n * s->bytes; /* beyond the second level */
+	const double memory = ((double)s->batch * (double)(s->m + s->n) * (double)s->k * s->bytes +
+							  (results > 50e6 ? results : 0)) /
+		4.2e6;
 	double us = clocks / 1755;
 
 	us = us > cache ? us : cache;

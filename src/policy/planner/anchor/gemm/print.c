@@ -248,12 +248,12 @@ static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
 			"long long bi,\n\t\tint inner, int m, int n, int k",
 			type, type),
 		pl_fmt(pl,
-			"gemm_mma<%s, @_BM, @_BN, @_STAGES, @_SPLIT, @_AK, @_BK, @_AV, @_BV>({ a, as, ao, ai, inner }, "
-			"{ b, bs, bo, bi, inner }, m, n, k",
+			"gemm_mma<%s, @_BM, @_BN, @_STAGES, @_SPLIT, @_AK, @_BK, @_AV, @_BV, @_TILES, @_STEPS>("
+			"{ a, as, ao, ai, inner }, { b, bs, bo, bi, inner }, m, n, k",
 			type));
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_gemm_mma(p, &(struct ww_gemm_mma){ .kernel = \"@\", .dtype = %s, .m = %s, .n = %s, .k = %s, "
-		".batch = %s, .inner = %s,\n\t\t.a = %s,\n\t\t.b = %s });\n%s",
+		".batch = %s, .inner = %s, .below = 1,\n\t\t.a = %s,\n\t\t.b = %s });\n%s",
 		pl_dtype_name(pl_gemm_dt(sp)), ix_text(pl, sp->out->size[nb]), ix_text(pl, sp->out->size[nb + 1]),
 		ix_text(pl, pl_gemm_inner(sp)), ix_text(pl, k->loop->outer), nb ? ix_text(pl, sp->out->size[nb - 1]) : "1",
 		mma_operand(pl, k, 0), mma_operand(pl, k, 1), pl_plan_args(pl, k, "\t"));
