@@ -74,11 +74,12 @@ PL_FN float pl_tanh16f(float a)
 }
 /* asinh(a) = log1p(y + y y / (1 + r)), y = |a|, r the root of 1 + y y; acosh(1 + t) = log1p(t + root of t (t + 2));
  * atanh(a) = log1p(2 y / (1 - y)) / 2.  Of half the logarithm's argument, which does not overflow. */
-PL_FN float pl_root16f(float a) { return a > 0.0f && a < PL_INFF ? a * rsqrtf(a) : a; }
+PL_FN float pl_root16f(float a) { return ww::exp2_(0.5f * ww::log2_(a)); }
 PL_FN float pl_log1p_twice16f(float half)
 {
+	const float a = 2.0f * half, near = a * fmaf(fmaf(0.333333333f, a, -0.5f), a, 1.0f);
 	const float far = fmaf(ww::log2_(0.5f + half), 0.693147181f, 0.693147181f);
-	return fabsf(half) < 0.015625f ? pl_log1p_16f(2.0f * half) : far;
+	return fabsf(a) < 0.03125f ? near : far;
 }
 PL_FN float pl_asinh16f(float a)
 {
@@ -87,8 +88,9 @@ PL_FN float pl_asinh16f(float a)
 }
 PL_FN float pl_acosh16f(float a)
 {
-	const float t = a - 1.0f, root = 0.5f * pl_root16f(t) * pl_root16f(t + 2.0f);
-	return t < 0.0f ? PL_NANF : pl_log1p_twice16f(fmaf(0.5f, t, root));
+	const float t = a - 1.0f, root = pl_root16f(t * (t + 2.0f));
+	const float found = pl_log1p_twice16f(fmaf(0.5f, t, 0.5f * (t < 65536.0f ? root : t)));
+	return t < 0.0f ? PL_NANF : found;
 }
 PL_FN float pl_atanh16f(float a)
 {
