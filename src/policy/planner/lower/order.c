@@ -167,7 +167,7 @@ static struct val *unrounded(struct pl *pl, struct gnode *n, struct val *x, cons
 	struct val *wide, *v;
 
 	if (pl->target != WW_TARGET_CUDA || pl_all_plain(pl) || !pl_is_half(x->dt) || !x->softmax_of || x->root ||
-		indices || part->dim != x->rank - 1 || !pl_sorts(pl, x, part->dim))
+		indices || part->dim != x->rank - 1 || !pl_sorts(pl, x, part))
 		return NULL;
 	wide = pl_cast(pl, x, WW_F32);
 	pl_make_root(pl, wide);
