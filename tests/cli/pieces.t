@@ -3,7 +3,7 @@
 agentic, too; arms, the evaluation and the replay begin with a policy that was carried (cpu target, the tasks of
 bench/train/copies.py).
 
-budget: 180 CPU-seconds"""
+budget: 300 CPU-seconds"""
 # label: slow
 # timeout: 3000
 # processors: 2
