@@ -1,4 +1,4 @@
-/* recipe/scan.h - the plan half of <ww/scan.cuh>.  See skills/cuda/references/cookbook-cuda.md. */
+/* recipe/scan.h - the plan half of <ww/scan.cuh>.  See skills/cuda/references/cookbook-cuda-rows.md. */
 #ifndef WW_RECIPE_SCAN_H
 #define WW_RECIPE_SCAN_H
 
