@@ -1127,7 +1127,7 @@ static void test_several_windows(void **state)
 		assert_non_null(g);
 		build(g, "cuda", &r);
 		assert_string_equal(r.why, "");
-		assert_int_equal(!!strstr(r.device_text, "result(pl_form<true>(), first + u * TX);"), want[i].several);
+		assert_int_equal(!!strstr(r.device_text, "result(true, first + u * TX);"), want[i].several);
 		ww_pl_result_release(&r);
 		json_decref(g);
 	}
