@@ -1739,24 +1739,34 @@ static void test_pooled_across(void **state)
 	}
 }
 
-/* Few long rows are shared by the blocks of clusters; of as many as there are multiprocessors each has a block. */
+/* Few long rows with much work behind them are shared by the blocks of clusters; of as many as there are
+ * multiprocessors, or with less work, each has a block. */
 static void test_few_long_rows(void **state)
 {
 	static const struct {
-		int images, shared;
-	} rows[] = { { 2, 1 }, { 32, 0 } };
+		int images, gelu, shared;
+	} rows[] = { { 2, 1, 1 }, { 2, 0, 0 }, { 32, 1, 0 } };
 
 	(void)state;
-	for (int i = 0; i < 2; i++) {
-		json_t *g = convolution_and_norm(rows[i].images, 192, 192, 25, 3);
-		json_t *norm = json_array_get(json_object_get(g, "nodes"), 1);
+	for (int i = 0; i < 3; i++) {
+		json_t *g = convolution_and_norm(rows[i].images, 192, 192, 25, 3), *nodes = json_object_get(g, "nodes");
+		json_t *norm = json_array_get(nodes, 1), *gelu = json_deep_copy(norm);
 		struct pl_result r;
 
 		json_object_set_new(norm, "op", json_string("aten.group_norm.default"));
 		json_object_set_new(norm, "args", json_pack("[{s:s}, i, n, n, f]", "ref", "conv", 8, 1e-5));
+		json_object_update_new(
+			gelu, json_pack("{s:s, s:s, s:[{s:s}]}", "name", "gelu", "op", "aten.gelu.default", "args", "ref", "bn"));
+		if (rows[i].gelu) {
+			json_array_append_new(nodes, gelu);
+			json_object_set_new(json_array_get(json_object_get(g, "outputs"), 0), "ref", json_string("gelu"));
+		} else {
+			json_decref(gelu);
+		}
 		build(g, "cuda", &r);
 		assert_string_equal(r.why, "");
-		assert_int_equal(strstr(r.device_text, "pl_cluster<") != NULL, rows[i].shared);
+		if ((strstr(r.device_text, "pl_cluster<") != NULL) != rows[i].shared)
+			fail_msg("row %d: %s", i, r.device_text);
 		ww_pl_result_release(&r);
 		json_decref(g);
 	}

@@ -471,12 +471,15 @@ static int is_held_down(const struct kern *k)
 static int kept_at_most(int64_t n_cols) { return n_cols <= 8192 ? 2 : n_cols <= 131072; }
 
 /* cuda: rows along memory, where vectors run along the columns. */
-/* cuda: are rows that a block would hold so few that most multiprocessors would have none, and long enough to be
- * shared?  16 rows of 15,000 and a gelu (a group norm of two images) are 9 us by bench/planner/count, 4 in clusters. */
+/* cuda: are rows that a block would hold so few that most multiprocessors would have none, and so much work that it
+ * pays to share them?  Blocks of a cluster wait for each other twice.  16 rows of 15,000 and a gelu (a group norm of
+ * two images) are 9 us by bench/planner/count, 4 in clusters. */
 static int are_few(struct pl *pl, struct kern *k, int64_t cols)
 {
+	enum { WORK = 3 << 17 }; /* in the units of ops.def: some 4 us of one multiprocessor */
+
 	return !pl_scans(k) && !pl_knobs(pl, k->id)->plain && cols >= 2 * PL_SHARED &&
-		2 * ix_num(pl_extent(pl, k->row, k->n_row)) <= pl->dev.sm_count;
+		cols * cost_of_finish(pl, k) >= WORK && 2 * ix_num(pl_extent(pl, k->row, k->n_row)) <= pl->dev.sm_count;
 }
 
 static void hold_across(struct pl *pl, struct kern *k)
