@@ -327,7 +327,7 @@ template <class G> static void time_pack(const buffers &b)
 			<<<dim3((hw + 63) / 64, (G::c + 63) / 64, G::n), 256, 0, stream>>>(b.x, G::c, hw, G::cb, b.xs, b.ax);
 	}));
 	say("pack", "conv_pack_w", "", time_of([&] {
-		ww::conv_pack_w<0><<<G::k, 256, 0, stream>>>(b.w, G::c * taps, taps, G::c, taps, G::s, 1, G::cb, b.ws, b.aw);
+		ww::conv_pack_w<0><<<G::k, 256, 0, stream>>>(b.w, G::c * taps, taps, G::c, taps, G::s, 0, 1, G::cb, b.ws, b.aw);
 	}));
 }
 
@@ -378,7 +378,7 @@ template <class G> static void time_halves(const buffers &b)
 			<<<dim3((hw + 63) / 64, G::c / 64, G::n), 256, 0, stream>>>(b.x, G::c, hw, G::c / 8, b.xs, b.ax);
 	}));
 	ww::conv_pack_w<ww::CONV_HALVES>
-		<<<G::k, 256, 0, stream>>>(b.w, G::c * taps, taps, G::c, taps, G::s, 1, G::c / 8, b.ws, b.aw);
+		<<<G::k, 256, 0, stream>>>(b.w, G::c * taps, taps, G::c, taps, G::s, 0, 1, G::c / 8, b.ws, b.aw);
 	time_library<G>("halves", 1, b.xs, b.ws, b.other);
 	say("halves", "join", "",
 		time_of([&] { kernel<<<(unsigned)grid, 256, 0, stream>>>((const __half *)b.other, b.aw, b.ax, e); }));

@@ -88,6 +88,15 @@ template <class S, int D, int T, int STRIDE, int PAD, int DIL> struct deep : S {
 	};
 };
 
+/* S with the zeros in front of its filters that a plan gives it. */
+template <class S, int AHEAD> struct widened : S {
+	enum { s = S::s + AHEAD, pw = S::pw + AHEAD };
+};
+template <class S> struct padded {
+	enum { beside = S::transposed && S::staged ? (int)S::sw : 1 };
+	typedef widened<S, S::ow % 2 ? 0 : (beside - S::pw % beside) % beside> type;
+};
+
 /* The element of the image, along one dimension, that tap `tap` of place `o` meets, or -1. */
 static int met(int transposed, int o, int tap, int stride, int pad, int dil, int size)
 {
@@ -101,7 +110,8 @@ template <class S, class E> static int wrong()
 {
 	const int taps = S::t * S::r * S::s, cp = S::cb * 64, hw = S::d * S::h * S::w, plane = S::oh * S::ow,
 			  pixels = S::od * plane, is_deep = S::d > 1 || S::t > 1 || S::od > 1;
-	const int beside = S::transposed && S::staged ? S::sw : 1, each = (S::s + beside - 1) / beside;
+	typedef typename padded<S>::type P;
+	const int beside = S::transposed && S::staged ? S::sw : 1, ahead = P::s - S::s, each = (P::s + beside - 1) / beside;
 	const int columns = S::t * S::r * each * cp, rows = S::k * beside, bh = S::transposed ? 1 : S::sh,
 			  bw = S::transposed ? 1 : S::sw;
 	const long long sk = S::transposed ? taps : S::c * taps, sc = S::transposed ? S::k * taps : taps;
@@ -122,7 +132,7 @@ template <class S, class E> static int wrong()
 	host::launch((hw + 63) / 64, (S::c + 63) / 64, S::n, 256, 1,
 		[&] { ww::conv_pack_x<0>(x.data(), S::c, hw, S::cb, xs.data(), ax.data()); });
 	host::launch(rows, 1, 1, 256, 1,
-		[&] { ww::conv_pack_w<0>(w.data(), sk, sc, S::c, taps, S::s, beside, S::cb, ws.data(), aw.data()); });
+		[&] { ww::conv_pack_w<0>(w.data(), sk, sc, S::c, taps, S::s, ahead, beside, S::cb, ws.data(), aw.data()); });
 	const ww_tensor_map ta = { (char *)ws.data(), 0, 2, 3, 3, 0, { columns, rows, 1 },
 		{ 2, 2 * columns, 2 * columns * rows }, { 64, S::filters, 1 }, { 1, 1, 1 } };
 	ww_tensor_map tb = { (char *)xs.data(), 0, 2, 4 + is_deep, 3, 0, { cp, S::w, S::h, S::d, S::n },
@@ -132,9 +142,9 @@ template <class S, class E> static int wrong()
 		tb.size[3] = S::n, tb.box[3] = S::tn;
 	E e;
 	(out &)e = { y.data(), bias.data(), stored.data(), S::k, pixels };
-	const ww::conv_job<S, E> job = { &ta, &tb, aw.data(), ax.data(), e, 0 };
+	const ww::conv_job<P, E> job = { &ta, &tb, aw.data(), ax.data(), e, 0 };
 	host::launch(job.tiles() > 1 ? 2 : 1, 1, 1, 128 + 256 * S::pairs, 1,
-		[&] { ww::conv_tc<S>(ta, tb, aw.data(), ax.data(), e); });
+		[&] { ww::conv_tc<P>(ta, tb, aw.data(), ax.data(), e); });
 	for (int n = 0; n < S::n; n++)
 		for (int k = 0; k < S::k; k++)
 			for (int p = 0; p < pixels; p++) {
@@ -187,6 +197,7 @@ int main()
 			wrong<up<1, 8, 12, 3, 14, 3, 3, 2, 2, 1, 1, 1, 0, 256, 16, 4, 0>, out>() +
 			wrong<up<2, 8, 72, 4, 14, 3, 3, 2, 2, 1, 1, 1, 1, 256, 16, 8, 1>, out_ahead>() +
 			wrong<up<2, 70, 33, 3, 13, 4, 4, 2, 2, 1, 1, 1, 0, 128, 8, 4, 1, 2>, out>() +
+			wrong<up<2, 8, 20, 3, 9, 3, 3, 2, 2, 1, 1, 1, 0, 128, 8, 4, 1, 2>, out_ahead>() +
 			wrong<up<1, 8, 20, 2, 140, 2, 4, 2, 2, 0, 1, 1, 0, 256, 256, 1, 1>, out_ahead>() +
 			wrong<up<1, 8, 20, 2, 150, 2, 4, 1, 2, 0, 1, 1, 0, 256, 256, 1, 1, 2, 64>, out>() +
 			wrong<up<3, 8, 40, 2, 9, 3, 5, 3, 2, 1, 3, 1, 1, 256, 8, 2, 1>, out>() +

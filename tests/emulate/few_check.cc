@@ -59,7 +59,7 @@ template <class S, class E> static int wrong(int blocks)
 	for (int i = 0; i < (int)w.size(); i++)
 		w[i] = draw() * ldexpf(1.f, i / (S::c * taps) % 5 * 3 - 6);
 	host::launch(S::k, 1, 1, 256, 1,
-		[&] { ww::conv_pack_w<1>(w.data(), S::c * taps, taps, S::c, taps, S::s, 1, 1, ws.data(), aw.data()); });
+		[&] { ww::conv_pack_w<1>(w.data(), S::c * taps, taps, S::c, taps, S::s, 0, 1, 1, ws.data(), aw.data()); });
 	E e;
 	(out &)e = { y.data(), bias.data(), stored.data(), S::k, pixels };
 	host::launch(blocks, (S::k + S::filters - 1) / S::filters, 1, 256, 1,

@@ -2410,6 +2410,26 @@ static void test_transposed_beside(void **state)
 	}
 }
 
+/* Pieces of phases beside each other begin where a vector of the image's rows does, by zeros in front of a filter; rows
+ * that no vector divides have none. */
+static void test_phases_of_vectors(void **state)
+{
+	static const struct {
+		long long s, ow, plane, taps;
+		int pad;
+	} want[] = { { 3, 256, 128, 2, 1 }, { 4, 256, 128, 3, 1 }, { 4, 258, 129, 2, 0 }, { 4, 513, 257, 2, 1 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		const struct ww_conv_forward c = { 16, 64, 128, want[i].ow, want[i].ow, (double)(want[i].s * want[i].s), 2, 2,
+			0, 1, 0, 0, 0 },
+									 f = ww_conv_beside(&c, want[i].s, want[i].pad, 1, 1);
+
+		assert_int_equal(f.ow, want[i].plane);
+		assert_true(f.taps == (double)(want[i].s * want[i].taps) / 2);
+	}
+}
+
 /* cuDNN computes groups of few channels in fp32 and PyTorch's order without tensor cores (512 x 48 x 14 x 14 in three
  * groups: 640 us of an H200): our template takes an eighth of that.  Wide groups are the library's. */
 static void test_small_groups(void **state)
@@ -3883,7 +3903,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_statistics_of_pieces), cmocka_unit_test(test_pooled_across),
 		cmocka_unit_test(test_few_long_rows), cmocka_unit_test(test_exponentials_of_halves),
 		cmocka_unit_test(test_order_of_strided_filters), cmocka_unit_test(test_order_of_softmax),
-		cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases), cmocka_unit_test(test_log_softmax) };
+		cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases), cmocka_unit_test(test_log_softmax),
+		cmocka_unit_test(test_phases_of_vectors) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,7 +23,9 @@
  * with the second.  Otherwise phases are adjacent tiles, and their stores, every stride-th pixel, are merged in L2.
  *
  * Staged, these phases are adjacent rows of one tile: a row of filters has every stride-th tap, and zeros for what it
- * has less than the longest; the tile's end, below, puts the phases' pixels side by side.
+ * has less than the longest; the tile's end, below, puts the phases' pixels side by side.  Where a vector divides the
+ * image's rows, zeros in front of the taps (ww_conv_ahead()) make the padding a multiple of the stride: pieces of a row
+ * then begin with a vector.
  *
  * In three dimensions a tile is of one slice of the result, or of one phase of it.
  *
@@ -139,14 +141,15 @@ template <int OPERANDS> __global__ void __launch_bounds__(256)
 }
 
 /* Weights of output channel k at w + k * sk + c * sc + tap to (k, tap, cb blocks) fp16, with that channel's scale,
- * whose bits go to amax[k].  apart: of rows of `width` taps every apart-th one, the first ones as k's row, the second
- * ones as the next, ...; what a row lacks of the longest is zero.  Grid k * apart, block 256. */
+ * whose bits go to amax[k].  apart: of rows of `width` taps, with `ahead` zeros in front of them, every apart-th one,
+ * the first ones as k's row, the second ones as the next, ...; what a row lacks of the longest is zero.  Grid k *
+ * apart, block 256. */
 template <int OPERANDS> __global__ void __launch_bounds__(256) conv_pack_w(const float *w, long long sk, long long sc,
-	int c, int taps, int width, int apart, int cb, __half *out, unsigned *amax)
+	int c, int taps, int width, int ahead, int apart, int cb, __half *out, unsigned *amax)
 {
 	wait_for_last();
 	__shared__ unsigned box[8];
-	const int first = blockIdx.x % apart, each = (width + apart - 1) / apart, all = taps / width * each;
+	const int first = blockIdx.x % apart, each = (ahead + width + apart - 1) / apart, all = taps / width * each;
 	const float *src = w + blockIdx.x / apart * sk;
 	const int block = OPERANDS == CONV_EXACT ? 32 : conv_block(OPERANDS); /* channels */
 	unsigned top = 0;
@@ -175,8 +178,8 @@ template <int OPERANDS> __global__ void __launch_bounds__(256) conv_pack_w(const
 		amax[blockIdx.x / apart] = top;
 	float scale = scale_of(top) * (OPERANDS == CONV_HALVES ? 1.f / (1 << CONV_LOWER_W) : 1.f);
 	for (int i = threadIdx.x; i < all * cb * block; i += 256) {
-		int tap = i / (cb * block), cc = i % (cb * block), s = tap % each * apart + first;
-		float v[1] = { cc < c && s < width ? src[cc * sc + tap / each * width + s] : 0.f };
+		int tap = i / (cb * block), cc = i % (cb * block), s = tap % each * apart + first - ahead;
+		float v[1] = { cc < c && s >= 0 && s < width ? src[cc * sc + tap / each * width + s] : 0.f };
 		__half *row = out + ((long long)blockIdx.x * all + tap) * cb * conv_block(OPERANDS);
 		if (OPERANDS == CONV_EXACT)
 			split_store(row, cc, v, scale);
@@ -317,22 +320,27 @@ template <class S, class E> struct conv_job {
 	}
 
 	/* Eight rows of LINE pixels at a time: a thread has two adjacent pixels of a row in each eight of them; then it
-	 * gets V adjacent results of a channel, and its neighbours those behind them.  Where phases lie beside each other
-	 * the first MISSING results of a piece of the image's row are the end of a vector: single elements, as what the
-	 * last vector has of this piece. */
+	 * gets V adjacent results of a channel, and its neighbours those behind them. */
 	__device__ __forceinline__ void done_staged(const place &at, int wg, const float (&acc)[sums]) const
 	{
 		enum : int { V = S::ow % 4 == 0 ? 4 : S::ow % 2 == 0 ? 2 : 1, LINE = 128, STEPS = width / LINE * 2 };
-		enum : int { CHANNELS = 8 / beside, AHEAD = CHANNELS < 4 ? (int)CHANNELS : 4 };
+		/* whose loads are under way at once: a load waits behind all stores before it */
+		enum : int {
+			CHANNELS = 8 / beside,
+			MOST = S::pairs > 1 ? 2 : 4,
+			AHEAD = CHANNELS < MOST ? (int)CHANNELS : (int)MOST
+		};
 		enum : int { PIECE = (S::tw < LINE ? (int)S::tw : (int)LINE) * beside };
-		enum : int { EARLY = beside > 1 ? S::pw % S::sw : 0, MISSING = V > 1 ? (int)EARLY : 0 };
+		enum : int { EARLY = beside > 1 ? S::pw % S::sw : 0 }; /* of a piece, before the image's row */
 		static_assert(STEPS > 0, "a warpgroup has 128 pixels");
+		static_assert(EARLY % V == 0, "a piece begins with a vector");
 		const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 - 4, half = S::filters == 128 ? 0 : wg * width;
 		const int row0 = at.k + (S::filters == 128 ? wg * 64 : 0) + warp % 4 * 16, first = slice(at);
 		float *box = parked + warp * 8 * LINE;
 
 		if (row0 >= S::k * beside || first < 0)
 			return;
+		const float image = S::tn > 1 ? 1.f : unscale(__ldg(sx + at.n));
 #pragma unroll 1
 		for (int step = 0; step < STEPS; step++) {
 			const int k = (row0 + step % 2 * 8) / beside, row = lane / 4;
@@ -350,67 +358,55 @@ template <class S, class E> struct conv_job {
 			__syncwarp();
 #pragma unroll 1
 			for (int i = 0; i < LINE * beside / 32 / V; i++) {
-				const int p = (i * 32 + lane) * V, from = p / PIECE * (PIECE / beside), in = p % PIECE + MISSING;
+				const int p = (i * 32 + lane) * V, from = p / PIECE * (PIECE / beside), in = p % PIECE;
 				const int pix = half + step / 2 * LINE + from, n = at.n + pix / (S::tw * S::th);
 				const int y = at.h + pix / S::tw % S::th, h = S::transposed ? y * S::sh + at.py : y;
-				const int w = (at.w + pix % S::tw) * beside - EARLY; /* of the piece */
-				const bool apart = MISSING && in > PIECE - V;
+				const int w = (at.w + pix % S::tw) * beside - EARLY + in;
 
-				if (n >= S::n || h >= S::oh || (w + in >= S::ow && !apart) || (V == 1 && w + in < 0))
+				if (n >= S::n || h >= S::oh || w >= S::ow || w < 0)
 					continue;
-				const float ux = unscale(__ldg(sx + n));
+				const float ux = S::tn > 1 ? unscale(__ldg(sx + n)) : image;
 #pragma unroll 1
 				for (int c = 0; c < CHANNELS; c += AHEAD) {
 					ahead<E, V> given[AHEAD];
+					unsigned top[AHEAD];
 #pragma unroll
 					for (int q = 0; q < AHEAD; q++)
-						if (k + c + q < S::k && !apart)
-							given[q].fetch(e, n, k + c + q, first + h * S::ow + w + in);
+						if (k + c + q < S::k) {
+							top[q] = __ldg(sw + k + c + q);
+							given[q].fetch(e, n, k + c + q, first + h * S::ow + w);
+						}
 #pragma unroll
 					for (int q = 0; q < AHEAD; q++) {
 						if (k + c + q >= S::k)
 							continue;
-						const float uw = unscale(__ldg(sw + k + c + q));
+						const float uw = unscale(top[q]);
 						float v[V];
-						load_line<V, PIECE>(box + (c + q) * beside * LINE, (c + q) * beside, from, in, v);
+						load_line(box + (c + q) * beside * LINE, (c + q) * beside, from + in / beside, in % beside, v);
 #pragma unroll
 						for (int l = 0; l < V; l++)
 							v[l] = v[l] * uw * ux;
-						if (!apart) {
-							given[q].store(e, v, n, k + c + q, first + h * S::ow + w + in);
-							continue;
-						}
-#pragma unroll
-						for (int l = 0; MISSING && l < V; l++) {
-							const int o = w + (in + l) % PIECE;
-							const float one[1] = { v[l] };
-							ahead<E, 1> its;
-							if (o < 0 || o >= S::ow)
-								continue;
-							its.fetch(e, n, k + c + q, first + h * S::ow + o);
-							its.store(e, one, n, k + c + q, first + h * S::ow + o);
-						}
+						given[q].store(e, v, n, k + c + q, first + h * S::ow + w);
 					}
 				}
 			}
 		}
 	}
 
-	/* V results from number `in` on, of the piece that begins at pixel `from` of these rows, which are rows `row` and
-	 * following of eight. */
-	template <int V, int PIECE>
-	static __device__ __forceinline__ void load_line(const float *line, int row, int from, int in, float (&v)[V])
+	/* V results from pixel `pix`, phase px on, of rows that are number `row` and following of eight. */
+	template <int V>
+	static __device__ __forceinline__ void load_line(const float *line, int row, int pix, int px, float (&v)[V])
 	{
-		enum : int { LINE = 128 };
+		enum : int { LINE = 128, EACH = V > beside ? V / beside : 1 }; /* of a phase, adjacent */
 
-		if constexpr (beside == 1) {
-			ww::load(line + ((from + in) ^ row % 4 * 8), v);
-		} else {
 #pragma unroll
-			for (int l = 0; l < V; l++) {
-				const int at = (in + l) % PIECE, px = at % beside;
-				v[l] = line[px * LINE + ((from + at / beside) ^ (row + px) % 4 * 8)];
-			}
+		for (int l = 0; l < V / EACH; l++) {
+			float each[EACH];
+
+			ww::load(line + (px + l) * LINE + (pix ^ (row + px + l) % 4 * 8), each);
+#pragma unroll
+			for (int i = 0; i < EACH; i++)
+				v[i * beside + l] = each[i];
 		}
 	}
 

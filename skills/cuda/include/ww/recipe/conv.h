@@ -118,17 +118,17 @@ struct ww_conv_packed {
 
 static const int ww_conv_channels[] = { 64, 32, 8 }, ww_conv_halves[] = { 64, 64, 8 }; /* of a block */
 
-/* Taps of a filter where every `apart`-th one of a row is packed to a row of its own. */
-static long long ww_conv_taps(const struct ww_conv *c, int apart)
+/* Taps of a filter where every `apart`-th one of a row, with `ahead` zeros in front, is packed to a row of its own. */
+static long long ww_conv_taps(const struct ww_conv *c, int ahead, int apart)
 {
 	const long long width = c->kernel[c->nd - 1];
 
-	return ww_conv_elements(c->kernel, c->nd) / width * ww_cdiv(width, apart);
+	return ww_conv_elements(c->kernel, c->nd) / width * ww_cdiv(ahead + width, apart);
 }
 
 /* Packs the filters of c to two buffers. */
 static void ww_conv_pack_filters(
-	struct ww_plan *p, const struct ww_conv *c, int operands, int apart, int w, int w_scales)
+	struct ww_plan *p, const struct ww_conv *c, int operands, int ahead, int apart, int w, int w_scales)
 {
 	const long long taps = ww_conv_elements(c->kernel, c->nd);
 
@@ -139,6 +139,7 @@ static void ww_conv_pack_filters(
 	ww_arg_i32(p, (int)c->c);
 	ww_arg_i32(p, (int)taps);
 	ww_arg_i32(p, (int)c->kernel[c->nd - 1]);
+	ww_arg_i32(p, ahead);
 	ww_arg_i32(p, apart);
 	ww_arg_i32(p, (int)ww_cdiv(c->c, ww_conv_channels[operands]));
 	ww_arg_buf(p, w, 0);
@@ -146,7 +147,8 @@ static void ww_conv_pack_filters(
 }
 
 /* Packs the operands of c, fp32 in PyTorch's order and one group, for what enum conv_operands of conv.cuh says. */
-static struct ww_conv_packed ww_conv_pack(struct ww_plan *p, const struct ww_conv *c, int operands, int apart)
+static struct ww_conv_packed ww_conv_pack(
+	struct ww_plan *p, const struct ww_conv *c, int operands, int ahead, int apart)
 {
 	const long long pixels = ww_conv_elements(c->in, c->nd);
 	const long long all = c->c * pixels, rows = all > 0x7fffffff ? c->c : 1;
@@ -154,7 +156,7 @@ static struct ww_conv_packed ww_conv_pack(struct ww_plan *p, const struct ww_con
 	struct ww_conv_packed to;
 
 	to.x = ww_scratch(p, 2 * c->n * pixels * pitch);
-	to.w = ww_scratch(p, 2 * c->k * apart * ww_conv_taps(c, apart) * pitch);
+	to.w = ww_scratch(p, 2 * c->k * apart * ww_conv_taps(c, ahead, apart) * pitch);
 	to.x_scales = ww_scratch(p, 4 * c->n);
 	to.w_scales = ww_scratch(p, 4 * c->k);
 	ww_memset(p, to.x_scales, 0, 4 * c->n, 0);
@@ -174,7 +176,7 @@ static struct ww_conv_packed ww_conv_pack(struct ww_plan *p, const struct ww_con
 	ww_arg_i32(p, (int)blocks);
 	ww_arg_buf(p, to.x, 0);
 	ww_arg_buf(p, to.x_scales, 0);
-	ww_conv_pack_filters(p, c, operands, apart, to.w, to.w_scales);
+	ww_conv_pack_filters(p, c, operands, ahead, apart, to.w, to.w_scales);
 	return to;
 }
 
@@ -192,13 +194,15 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	const struct ww_conv_forward beside = ww_conv_beside(&way, g.kernel[2], g.pad[2], g.dilation[2], sd);
 	int staged = c->staged && (!g.transposed || beside.n), pairs = staged && c->pairs == 2 ? 2 : 1;
 	int apart = g.transposed && staged ? sw : 1;
-	const long long taps = ww_conv_taps(&g, apart), rows = g.k * apart;
+	const int ahead = apart > 1 ? ww_conv_ahead(sw, g.pad[2], ow) : 0;
+	const long long taps = ww_conv_taps(&g, ahead, apart), rows = g.k * apart;
 	const long long planes = slices * (g.transposed ? sh * sw / apart : 1);
 	/* One block computes two phases of a row (conv.cuh); the results that it keeps take 64 KiB. */
 	int pair = g.transposed && !staged && sw == 2 && ow % 4 == 0 && c->bn != 256;
 	int bn = pair || exact || (pairs == 2 && !c->bn && filters == 128) ? 128 : c->bn ? c->bn : 256;
 	int stages = c->stages ? c->stages : bn == 256 ? 4 : pair || pairs == 2 ? 5 : 6;
 	struct ww_conv_packed packed;
+	struct ww_conv wide; /* with the zeros in front of its filters */
 	struct ww_conv_tile tile;
 	struct ww_tmap map;
 
@@ -224,8 +228,12 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 		ww_fail(p, "conv_tc: no tile fits");
 		return;
 	}
-	packed = ww_conv_pack(p, &g, exact, apart);
-	ww_conv_define(p, c->kernel, &g, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, staged, pairs, filters, 1, 1);
+	packed = ww_conv_pack(p, &g, exact, ahead, apart);
+	wide = g;
+	wide.kernel[2] += ahead;
+	wide.pad[2] += ahead;
+	ww_conv_define(
+		p, c->kernel, &wide, bn, tile.tw, tile.th, tile.tn, stages, pair, exact, staged, pairs, filters, 1, 1);
 	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(rows, filters) * planes / (pair ? 2 : 1), bn, stages, 1,
 		pairs,
 		(pair ? 256 * bn * 2
@@ -274,7 +282,7 @@ static void ww_recipe_conv_few(struct ww_plan *p, const struct ww_conv2d *c)
 	}
 	w = ww_scratch(p, 2 * 64 * taps * g.k);
 	scales = ww_scratch(p, 4 * g.k);
-	ww_conv_pack_filters(p, &g, 1, 1, w, scales);
+	ww_conv_pack_filters(p, &g, 1, 0, 1, w, scales);
 	ww_conv_define(p, c->kernel, &g, 0, way.tw, way.th, 1, 0, 0, 1, 0, 0, way.filters, 1, 1);
 	columns = ww_cdiv(g.k, way.filters);
 	tiles = way.tiles / columns;
@@ -299,7 +307,7 @@ static void ww_recipe_conv_halves(struct ww_plan *p, const char *kernel, const s
 		ww_fail(p, "conv_halves: needs one group, no gradient, images up to 2^31 pixels, 65535 of them");
 		return;
 	}
-	packed = ww_conv_pack(p, c, 2, 1);
+	packed = ww_conv_pack(p, c, 2, 0, 1);
 	half.dtype = WW_F16;
 	half.math = WW_MATH_FP16;
 	half.layout = WW_LAYOUT_NHWC;

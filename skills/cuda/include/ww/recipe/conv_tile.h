@@ -66,6 +66,14 @@ struct ww_conv_forward {
 	long long line;
 };
 
+/* Zeros in front of a row of a filter's taps, which count as padding, too: the phases' pieces then begin where a vector
+ * does, if one divides the image's rows (`line`).  Pieces that began one element before took 4 times as long to store
+ * (four single elements for each of 4 vectors; KernelBench level2/44, H200). */
+static inline int ww_conv_ahead(int stride, int pad, long long line)
+{
+	return line % 2 ? 0 : (stride - pad % stride) % stride;
+}
+
 /* A transposed convolution c, whose taps are all of a filter's, s of them along the width with this padding and
  * dilation, as conv_tc has it staged, or where the horizontal stride is 1; no images: it has not.  depth: its stride.
  * Of taps of depth and height each phase has its own, along the width all have as many as the longest. */
@@ -73,14 +81,14 @@ static inline struct ww_conv_forward ww_conv_beside(
 	const struct ww_conv_forward *c, long long s, int pad, int dil, int depth)
 {
 	struct ww_conv_forward f = *c;
-	int sw = c->sw;
+	int sw = c->sw, ahead = ww_conv_ahead(sw, pad, c->ow);
 
 	if (8 % sw || (sw > 1 && dil != 1))
 		return (struct ww_conv_forward){ 0 };
 	f.k = c->k * sw;
 	f.oh = ww_conv_up(c->oh, c->sh);
-	f.ow = (c->ow - 1 + pad) / sw - pad / sw + 1;
-	f.taps = c->taps / (double)s / c->sh / depth * (double)ww_conv_up(s, sw);
+	f.ow = (c->ow - 1 + pad + ahead) / sw - (pad + ahead) / sw + 1;
+	f.taps = c->taps / (double)s / c->sh / depth * (double)ww_conv_up(s + ahead, sw);
 	f.sh = f.sw = 1;
 	f.phases = c->sh;
 	f.beside = sw;
