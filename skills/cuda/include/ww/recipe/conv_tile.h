@@ -42,15 +42,26 @@ static inline struct ww_conv_tile ww_conv_square_tile(int bn, int tw, long long 
 	return best;
 }
 
+/* Microseconds of conv_tc's tensor copies for 64 channels of a tile; filters that it has room for, but that are not
+ * there, cost more than others. */
+static inline double ww_conv_stage_us(long long k, int filters, int bn)
+{
+	static const double COPIES = 78e3, MISSING = 0.34;
+
+	return (filters + bn) * 128 / COPIES + (k < filters ? MISSING * (double)(filters - k) / 64 : 0);
+}
+
 /* Microseconds of a transposed conv_tc without its packing, tiles of 256 pixels and 128 output channels, c input
  * channels and so many taps, on so many multiprocessors.  A tile has a multiprocessor to itself, so that its end
- * (single elements where the image is odd, which no vector divides) adds to its products. */
+ * (single elements where the image is odd, which no vector divides) adds to its products; copies run beside both (48
+ * filters of three dimensions, KernelBench level1/61: 2,570 us, 1,740 by products and ends, H200). */
 static inline double ww_conv_transposed_us(long long tiles, long long k, long long c, double taps, int odd, int sms)
 {
 	double work = 256.0 * 128 * 64 * (double)ww_conv_up(c, 64) * taps, columns = (double)ww_conv_up(k, 128);
 	double end = 1.5 + (odd ? 15 : 3.5) * (double)k / (128 * columns);
 
-	return (double)ww_conv_up(tiles * (long long)columns, sms) * (work / 2.86e6 + end);
+	return (double)ww_conv_up(tiles * (long long)columns, sms) *
+		ww_conv_more(work / 2.86e6 + end, (double)ww_conv_up(c, 64) * taps * ww_conv_stage_us(k, 128, 256));
 }
 
 /* conv_tc: n images of c channels to k of oh x ow pixels, so many taps, strides sh, sw; in tiles of 128 filters, or of
@@ -113,8 +124,8 @@ struct ww_conv_way {
 static inline double ww_conv_forward_us(
 	const struct ww_conv_forward *c, int end, int bn, const struct ww_conv_tile *t, int sms)
 {
-	static const double WORK = 3.75e6, COPIES = 78e3, MISSING = 0.34, LINE = 0.65e-3, RESULT = 0.05, APART = 1.1,
-						APART_STAGED = 0.57, TURN = 2.5, L2_MB = 50, LAUNCH = 4;
+	static const double WORK = 3.75e6, LINE = 0.65e-3, RESULT = 0.05, APART = 1.1, APART_STAGED = 0.57, TURN = 2.5,
+						L2_MB = 50, LAUNCH = 4;
 	long long line = c->line ? c->line : c->ow;
 	int staged = end != WW_CONV_REGISTERS, vec = line % 4 == 0 ? 4 : line % 2 == 0 ? 2 : 1;
 	int phases = c->phases ? c->phases : 1, wide = t->tw * (c->beside ? c->beside : 1);
@@ -125,16 +136,17 @@ static inline double ww_conv_forward_us(
 	double columns = (double)ww_conv_up(c->k, filters), tiles = (double)t->tiles * columns * planes,
 		   waves = (double)ww_conv_up((long long)tiles, sms);
 	double steps = (double)ww_conv_up(c->c, 64) * c->taps, products = steps * bn * filters * 64 / WORK;
-	double copies = steps *
-		((filters + bn) * 128 / COPIES + (c->k < filters ? MISSING * (double)(filters - c->k) / 64 : 0));
+	double copies = steps * ww_conv_stage_us(c->k, filters, bn);
 	double results = (double)c->n * (double)c->oh * (double)c->ow * (double)c->k * planes, mb = 4e-6 * results;
 	double piece = wide < line ? wide
 		: phases > 1           ? (double)line
 							   : (double)t->th * (double)line,
-		   turn, ending, stores, apart;
+		   turn, single, ending, stores, apart;
 
-	/* bn / tw rows of pixels, each with its own address; odd ones are stored one element after the other */
-	ending = staged ? (5.7 + 0.02 * 256 / t->tw) * (vec > 1 ? 1 : 2.6) : 4.3 * (vec > 1 ? 1 : 1.9) + 0.1 * 256 / t->tw;
+	/* bn / tw rows of pixels, each with its own address; odd ones are stored one element after the other, which phases
+	 * beside each other are loaded as, too (KernelBench level2/5: 2,250 us, 550 of them its hyperbolic tangents') */
+	single = vec > 1 ? 1 : !staged ? 1.9 : c->beside > 1 ? 3.2 : 2.6;
+	ending = staged ? (5.7 + 0.02 * 256 / t->tw) * single : 4.3 * single + 0.1 * 256 / t->tw;
 	stores = LINE * results / tiles / run * (staged || vec > 1 ? 1 : 2) * (1 + (run - ww_conv_less(at, run)) / 32);
 	ending = ending * bn / 256 * filters / 128 + stores;
 	apart = ww_conv_less(1, (1 - ww_conv_less(at, 8) / 8) * 16 / piece) * ww_conv_more(mb - L2_MB, 0) *
