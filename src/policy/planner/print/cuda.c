@@ -439,30 +439,14 @@ static const char *hold_columns(struct pl *pl, const struct kern *k)
 		PL_DOWN, loads, PL_HELD / 2, loads, PL_HELD, k->name);
 }
 
-/* Bytes of the widest element that the kernel reads. */
-static int bytes_read(struct pl *pl, struct kern *k)
-{
-	const struct ix *off[512];
-	struct buf *buf[512];
-	int size = 1;
-
-	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
-		size = (int)ww_max(size, pl_itemsize(buf[i]->dt));
-	return size;
-}
-
-/* Text of plan.c: of many long columns more threads share each, as long as a thread has some 256 left: 524,160 columns
- * of 4,096 floats in blocks of 256 are less than two rounds, at 3.4 MB/us; 16 blocks in place of one end at different
- * times.  Of few (what parts of statistics become) blocks have 8, and threads each wait for fewer loads. */
-static const char *long_columns(struct pl *pl, struct kern *k)
-{
-	int wide = 128 / (int)ww_max(2, ww_min(4, bytes_read(pl, k))); /* a line of 128 bytes */
-
-	return pl_fmt(pl,
-		"\t\twhile (ty < 16 && cols >= 512 * ty && rows * ty < 32768LL * ww_device(p)->sm_count) {\n"
-		"\t\t\tty *= 2;\n\t\t\tif (tx > %d && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n" FEW_ROWS,
-		wide);
-}
+/* Text of plan.c: of many long columns up to 8 threads share each, as long as a thread has some 256 left, in blocks of
+ * 64 columns, all of which are under way: 524,160 columns of 4,096 floats take 1,967 us (U = 4, 128 x 8 the same), with
+ * blocks of 256 x 1 2,192, of 32 x 16 2,025, with eight loads under way 2,160 and more; where rows begin with a vector
+ * all of these are within 3% (H200).  Of few (what parts of statistics become) blocks have 8, and threads each wait for
+ * fewer loads. */
+#define LONG_COLUMNS                                                                                     \
+	"\t\twhile (ty < 8 && cols >= 512 * ty && rows * ty < 32768LL * ww_device(p)->sm_count) {\n"           \
+	"\t\t\tty *= 2;\n\t\t\tif (tx > 64 && tx * ty > 512)\n\t\t\t\ttx /= 2;\n\t\t}\n" FEW_ROWS
 
 /* The place of a thread's row: its variables, and whether there is such a row. */
 static const char *row_down(struct pl *pl, const struct kern *k)
@@ -546,7 +530,7 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\t\tty *= 2;\n\t\t\tif (tx > 32 && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
 		"%s\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n"
 		"\t\tww_launch(p, \"@\", ww_cdiv(%s, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
-		rows, cols, l->held ? hold_columns(pl, k) : long_columns(pl, k),
+		rows, cols, l->held ? hold_columns(pl, k) : LONG_COLUMNS,
 		l->across ? pl_fmt(pl, "ww_cdiv(%s, %d) * %d * %s", ix_text(pl, l->outer), ROWS_BESIDE, ROWS_BESIDE,
 						ix_text(pl, l->inner))
 				  : "rows",

@@ -415,25 +415,25 @@ int pl_loads_held(const struct kern *k)
 	return n;
 }
 
-/* Columns of a window; of one that is little more than loads; and how many of a single operand are under way at once
- * (four of 4 bytes are 32 kB a multiprocessor, a third more than memory's latency takes), or of few rows, which are few
- * threads that wait. */
+/* Columns of a window; of one that is little more than loads; and how many of a single operand of 16 bits are under way
+ * at once, or of few rows, which are few threads that wait.  Of 4 bytes four are (print/cuda.c, LONG_COLUMNS). */
 enum { WINDOW = 16, WINDOW_OF_LOADS = 64, LITTLE_WORK = 2, UNDER_WAY = 8 };
 
-/* Of the operands of row kernel k, those that its columns read. */
-static int loads_of_columns(struct pl *pl, struct kern *k)
+/* Do columns of row kernel k read one operand, of at most 2 bytes? */
+static int reads_narrow(struct pl *pl, struct kern *k)
 {
 	const struct ix *off[512];
 	struct buf *buf[512];
-	int found = 0;
+	int found = 0, narrow = 1;
 
 	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
 		for (int c = 0; c < k->n_col; c++)
 			if (ix_has(off[i], k->col[c])) {
 				found++;
+				narrow &= pl_itemsize(buf[i]->dt) <= 2;
 				break;
 			}
-	return found;
+	return found == 1 && narrow;
 }
 
 int pl_unrolled_down(struct pl *pl, struct kern *k)
@@ -451,7 +451,7 @@ int pl_unrolled_down(struct pl *pl, struct kern *k)
 		return (int)n;
 	if (ix_num(pl_extent(pl, k->row, k->n_row)) < 32 * (int64_t)pl->dev.sm_count)
 		return UNDER_WAY;
-	return cost <= LITTLE_WORK && loads_of_columns(pl, k) == 1 ? UNDER_WAY : 4;
+	return cost <= LITTLE_WORK && reads_narrow(pl, k) ? UNDER_WAY : 4;
 }
 
 /* A thread is a row: do so many values of each column fit registers, of PL_DOWN threads at most that share the row? */

@@ -61,8 +61,7 @@ static const double TURN_BYTES = 0.175e6, TURN_FP32 = 3.5e6, TURN_HALF = 2.4e6, 
 /* Of our template's results of transposed convolutions beyond L2, and of cuDNN's of an image's channels. */
 static const double TEMPLATE_BYTES = 0.57e6, L2_BYTES = 50e6, FEW_BYTES = 0.31e6;
 
-/* Of the time of a convolution in halves, whose parts were measured, but not together; of phases beside each other that
- * are stored by vectors, which have not been since their pieces begin with one. */
+/* Of the time of a convolution in halves, whose parts were measured, but not together. */
 static const double UNMEASURED = 0.85;
 
 static double bytes_of(const struct ix *const *size, int rank, int dt)
@@ -375,10 +374,8 @@ double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
 	/* phases beside each other each read all of a filter for its scale */
 	double reads = s->conv.transposed && !apart ? (double)s->conv.stride[s->conv.nd - 1] : 1;
 	double packed = bytes_of(s->in[0].size, rank, WW_F32) + reads * bytes_of(s->in[1].size, rank, WW_F32);
-	int by_vectors = reads > 1 && ix_num(s->out->size[1 + s->conv.nd]) % 2 == 0;
 
-	return 5 * LAUNCH_US + PACK_US + 2.5 * packed / OUR_BYTES +
-		(apart ? apart_us(pl, s) : way.us / (by_vectors ? UNMEASURED : 1));
+	return 5 * LAUNCH_US + PACK_US + 2.5 * packed / OUR_BYTES + (apart ? apart_us(pl, s) : way.us);
 }
 
 double pl_conv_few_us(const struct pl *pl, const struct anchor *s)

@@ -143,9 +143,8 @@ static inline double ww_conv_forward_us(
 							   : (double)t->th * (double)line,
 		   turn, single, ending, stores, apart;
 
-	/* bn / tw rows of pixels, each with its own address; odd ones are stored one element after the other, which phases
-	 * beside each other are loaded as, too (KernelBench level2/5: 2,250 us, 550 of them its hyperbolic tangents') */
-	single = vec > 1 ? 1 : !staged ? 1.9 : c->beside > 1 ? 3.2 : 2.6;
+	/* bn / tw rows of pixels, each with its own address; odd ones are stored one element after the other */
+	single = vec > 1 ? 1 : staged ? 2.6 : 1.9;
 	ending = staged ? (5.7 + 0.02 * 256 / t->tw) * single : 4.3 * single + 0.1 * 256 / t->tw;
 	stores = LINE * results / tiles / run * (staged || vec > 1 ? 1 : 2) * (1 + (run - ww_conv_less(at, run)) / 32);
 	ending = ending * bn / 256 * filters / 128 + stores;
