@@ -493,7 +493,7 @@ static void hold_across(struct pl *pl, struct kern *k)
 	for (int i = 0; i < k->n_red; i++)
 		l->cluster &= !strcmp(pl_acc_type(k->red[i]->arg[0]->dt), "float");
 	l->held = pl_scans(k) ||
-		(n_cols <= (l->cluster ? 262144 : 32768) && !kn->rows.reread &&
+		(n_cols <= (l->cluster ? PL_SHARED_REGISTERS : 32768) && !kn->rows.reread &&
 			(kn->plain || !is_streamed_once(pl, k, passes, n_cols)));
 	l->cluster &= l->held && (n_cols > PL_ALONE || are_few(pl, k, n_cols));
 	l->stepwise = !l->held && !kn->plain && has_many_rows(pl, k);
@@ -656,17 +656,23 @@ static void find_staged(struct pl *pl, struct kern *k)
 }
 
 /* cuda: may a cluster's blocks hold the rows of k in shared memory?  Rows of which a block's registers hold all are
- * better there. */
-static int may_be_ring(struct pl *pl, const struct kern *k)
+ * better there, and costly ones that a cluster's do: a multiprocessor has 512 threads of a ring (sigmoids of 1,024 rows
+ * of 258,064: 250 us more, KernelBench level2/21, H200). */
+static int may_be_ring(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
-	int fits = pl->dev.cc >= 90 && k->loop->along == COLUMNS && !kn->plain && !kn->rows.threads && !kn->rows.vec &&
+	const struct ix *idx[PL_MAX_RANK];
+	int cost = 0,
+		fits = pl->dev.cc >= 90 && k->loop->along == COLUMNS && !kn->plain && !kn->rows.threads && !kn->rows.vec &&
 		!kn->rows.reread && !pl_scans(k) && !has_places(k) && k->n_red > 0 && k->n_red <= WW_RING_REDUCTIONS &&
-		pl_stores_per_column(k) && ix_num(k->loop->len) > 16384;
+		pl_stores_per_column(k) && ix_num(k->loop->len) > PL_ALONE;
 
-	for (int i = 0; i < k->n_red; i++)
-		fits &= !strcmp(pl_acc_type(k->red[i]->arg[0]->dt), "float");
-	return fits;
+	for (int i = 0; fits && i < k->n_red; i++) {
+		fits = !strcmp(pl_acc_type(k->red[i]->arg[0]->dt), "float");
+		pl_red_element(k, i, idx);
+		cost += pl_cost(pl, k->red[i]->arg[0], idx);
+	}
+	return fits && (cost < COSTLY || ix_num(k->loop->len) > PL_SHARED_REGISTERS);
 }
 
 /* The one operand of reductions that rows change, where its rows lie one behind the other and are enough of them. */

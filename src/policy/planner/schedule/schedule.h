@@ -139,6 +139,7 @@ const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int
 /* cuda: elements of a row, from which on one pass goes step by step; registers that hold loads; threads that share a
  * row whose neighbours lie along memory; rows of a block that turns its result, at least. */
 enum { PL_STREAMED = 4096, PL_HELD = 64, PL_DOWN = 16, PL_TURNED = 32, PL_ALONE = 16384, PL_SHARED = 2048 };
+enum { PL_SHARED_REGISTERS = 262144 /* elements of a row that a cluster's registers hold */ };
 /* cuda, a thread is a row: for how many columns its loop is unrolled; if for all, quotients of their number are known.
  */
 int pl_unrolled_down(struct pl *pl, struct kern *k);
