@@ -680,6 +680,8 @@ static const struct buf *ringed(struct pl *pl, const struct kern *k)
 {
 	const struct loop *l = k->loop;
 	const struct vload *v = NULL;
+	long long rows = ix_num(pl_extent(pl, k->row, k->n_row));
+	struct ww_ring ring;
 	int n = 0;
 
 	for (int p = 0; p < l->n_pass && l->pass[p].stage < k->n_stage; p++)
@@ -688,13 +690,10 @@ static const struct buf *ringed(struct pl *pl, const struct kern *k)
 				v = &l->pass[p].load[i];
 				n++;
 			}
-	return n == 1 && !v->cond && !v->apart && pl_is_float(v->buf->dt) && !v->buf->of &&
-			pl_lies_in_rows(pl, k, v->base) &&
-			ww_ring_of(ix_num(pl_extent(pl, k->row, k->n_row)), ix_num(l->len), pl_itemsize(v->buf->dt),
-				pl->dev.sm_count, pl->dev.shared_per_block_bytes)
-				.blocks
-		? v->buf
-		: NULL;
+	if (n != 1 || v->cond || v->apart || !pl_is_float(v->buf->dt) || v->buf->of || !pl_lies_in_rows(pl, k, v->base))
+		return NULL;
+	ring = ww_ring_of(rows, ix_num(l->len), pl_itemsize(v->buf->dt), pl->dev.sm_count, pl->dev.shared_per_block_bytes);
+	return ww_ring_is_full(&ring, rows, pl->dev.sm_count) ? v->buf : NULL;
 }
 
 /* Are all vectors of a ring's kernel aligned, wherever rows begin in one, or at the sizes at hand? */

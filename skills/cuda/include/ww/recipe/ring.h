@@ -8,10 +8,10 @@
 enum { WW_RING_REDUCTIONS = 8, WW_RING_SHARED = WW_RING_REDUCTIONS * 2 * (8 + 16 * 4) };
 
 struct ww_ring {
-	int blocks;      /* of a cluster that has a row; 0: rows are too long, or too few */
+	int blocks;      /* of a cluster that has a row; 0: rows are too long */
 	int depth;       /* rows that it holds at once, the later ones while they come */
 	int vectors;     /* of 16 bytes, of a block's part of a row */
-	int each;        /* rows of a cluster, one behind the other */
+	int each;        /* rows of a cluster, one behind the other; at least 1 */
 	long long bytes; /* of shared memory of a block */
 };
 
@@ -20,8 +20,8 @@ struct ww_ring {
  * one comes.  A cluster of 16 blocks needs groups of as many multiprocessors, which only whole devices have. */
 static struct ww_ring ww_ring_of(long long rows, long long cols, int itemsize, int sms, long long shared)
 {
-	enum { STATIC = 1024, DEEPEST = 3, AHEAD = 16, TURNS = 8, LEAST = 4, MOST = 32 };
-	const struct ww_ring none = { 0 };
+	enum { STATIC = 1024, DEEPEST = 3, TURNS = 8, LEAST = 4, MOST = 32 };
+	const struct ww_ring none = { .each = 1 };
 	const long long v = 16 / itemsize, all = (cols + v - 1 + v - 1) / v; /* a row may begin anywhere in a vector */
 
 	for (int blocks = 1; blocks <= (sms >= 128 ? 16 : 8); blocks *= 2) {
@@ -34,9 +34,17 @@ static struct ww_ring ww_ring_of(long long rows, long long cols, int itemsize, i
 			continue;
 		r.each = turn < LEAST ? LEAST : turn < MOST ? (int)turn : MOST;
 		r.bytes = r.depth * (16 * vectors + 8) + WW_RING_SHARED;
-		return rows < AHEAD * clusters ? none : r;
+		return r;
 	}
 	return none;
+}
+
+/* Are there rows enough that clusters have the next one under way most of the time? */
+static inline int ww_ring_is_full(const struct ww_ring *r, long long rows, int sms)
+{
+	enum { AHEAD = 16 };
+
+	return r->blocks > 0 && rows >= AHEAD * (sms / r->blocks > 0 ? sms / r->blocks : 1);
 }
 
 #endif
