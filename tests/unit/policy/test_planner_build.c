@@ -3256,7 +3256,7 @@ static void test_rings(void **state)
 	} rings[] = { { 4096, 50257, 4, 132, 2, 2 }, { 4096, 393216, 4, 132, 16, 2 }, { 4096, 393216, 4, 120, 0, 0 },
 		{ 32768, 65535, 4, 132, 4, 3 }, { 32768, 65535, 2, 132, 2, 3 }, { 32768, 17000, 4, 132, 1, 3 },
 		{ 100, 393216, 4, 132, 0, 0 }, { 4096, 500000, 4, 132, 0, 0 } };
-	struct pl_result r = cuda_holds("softmax_long.json", want, WW_ARRAY_LEN(want), 1);
+	struct pl_result r = cuda_holds("cuda_softmax.json", want, WW_ARRAY_LEN(want), 1);
 
 	(void)state;
 	assert_non_null(strstr(r.plan_text, "ww_shared(p, r.bytes);"));

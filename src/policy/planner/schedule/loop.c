@@ -656,23 +656,25 @@ static void find_staged(struct pl *pl, struct kern *k)
 }
 
 /* cuda: may a cluster's blocks hold the rows of k in shared memory?  Rows of which a block's registers hold all are
- * better there, and costly ones that a cluster's do: a multiprocessor has 512 threads of a ring (sigmoids of 1,024 rows
- * of 258,064: 250 us more, KernelBench level2/21, H200). */
+ * better there, and costly ones that a cluster's do: a multiprocessor has 512 threads of a ring.  H200: the moments of
+ * sigmoids of 1,024 rows of 258,064 take 355 us more in a ring (KernelBench level2/21), a softmax of 4,096 rows of
+ * 50,257 takes 459 us, by registers 616. */
 static int may_be_ring(struct pl *pl, struct kern *k)
 {
+	enum { RING_WORK = 20 }; /* in the units of ops.def: two exponentials */
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const struct ix *idx[PL_MAX_RANK];
-	int cost = 0,
-		fits = pl->dev.cc >= 90 && k->loop->along == COLUMNS && !kn->plain && !kn->rows.threads && !kn->rows.vec &&
+	int fits = pl->dev.cc >= 90 && k->loop->along == COLUMNS && !kn->plain && !kn->rows.threads && !kn->rows.vec &&
 		!kn->rows.reread && !pl_scans(k) && !has_places(k) && k->n_red > 0 && k->n_red <= WW_RING_REDUCTIONS &&
 		pl_stores_per_column(k) && ix_num(k->loop->len) > PL_ALONE;
+	int cost = 0;
 
 	for (int i = 0; fits && i < k->n_red; i++) {
 		fits = !strcmp(pl_acc_type(k->red[i]->arg[0]->dt), "float");
 		pl_red_element(k, i, idx);
 		cost += pl_cost(pl, k->red[i]->arg[0], idx);
 	}
-	return fits && (cost < COSTLY || ix_num(k->loop->len) > PL_SHARED_REGISTERS);
+	return fits && (cost < RING_WORK || ix_num(k->loop->len) > PL_SHARED_REGISTERS);
 }
 
 /* The one operand of reductions that rows change, where its rows lie one behind the other and are enough of them. */
