@@ -58,6 +58,8 @@ def main(directory, seconds=None, since=None):
     if len(left) > 9:
         print("  MiB that a worker holds behind a candidate, deciles:",
               [round(x) for x in statistics.quantiles(left, n=10)], "at most", round(max(left)))
+    for why, n in collections.Counter(r["untraced"] for r in rows if "untraced" in r).most_common(5):
+        print(f"  no graph ahead of the device, {n} times: {why}")
     stages = [r["bytes"] for r in rows if len(r.get("bytes", ())) == 4 and r["bytes"][3]]
     if len(stages) > 9:
         for k, what in ((2, "loading"), (3, "baselines")):

@@ -660,7 +660,8 @@ static enum ww_rc trace(struct ww_synth_checker *c, const struct ww_task *task, 
 	if (!c->o.tracers)
 		return WW_OK;
 	WW_CHECK(forker_of(c, &forker, err));
-	WW_CHECK(ww_synth_trace(c->o.tracers, forker, task, c->o.recipe->max_load_s, c->o.interrupted, mark, err));
+	WW_CHECK(ww_synth_trace(c->o.tracers, forker, task, c->o.recipe->max_load_s, c->o.interrupted, mark, out->untraced,
+		sizeof(out->untraced), err));
 	cost_add(c, out, WW_SYNTH_AT_trace, &since);
 	out->decided = *mark && c->o.is_decided && c->o.is_decided(c->o.ctx, *mark);
 	out->untimed |= out->decided;

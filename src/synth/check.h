@@ -86,11 +86,12 @@ struct ww_synth_result {
 	char detail[400]; /* of a rejection */
 	json_t *row;      /* columns of a task set: ops, shapes, times; NULL where it did not pass */
 	json_t *graph;
-	json_t *mark;      /* once a graph is there (mark.h), the tracer's where it made one */
-	int decided;       /* is_decided() rejected it: the stages behind the graph were left out; reason is "" */
-	double eager_us;   /* where it was measured */
-	int untimed;       /* it was loaded, and its time is left for the end */
-	double peak_bytes; /* of device memory, as the eager stage has shown; 0: unknown */
+	json_t *mark;       /* once a graph is there (mark.h), the tracer's where it made one */
+	char untraced[200]; /* why a tracer made no mark of it */
+	int decided;        /* is_decided() rejected it: the stages behind the graph were left out; reason is "" */
+	double eager_us;    /* where it was measured */
+	int untimed;        /* it was loaded, and its time is left for the end */
+	double peak_bytes;  /* of device memory, as the eager stage has shown; 0: unknown */
 	double load_bytes, compiled_bytes; /* the same of loading, and of the stage compile */
 	double left_bytes;                 /* of it, that the worker holds when the candidate is dropped */
 	int no_room;                       /* memory did not suffice when it ran */

@@ -19,7 +19,9 @@ struct ww_synth_tracers {
 #define WW_SYNTH_TRACERS_INIT { .lock = PTHREAD_MUTEX_INITIALIZER, .freed = PTHREAD_COND_INITIALIZER }
 void ww_synth_tracers_close(struct ww_synth_tracers *t);
 
-/* *mark: a new reference; NULL where the task has no such graph.  forker: what workers are forked from; may be NULL.
+/* *mark: a new reference; NULL where the task has no such graph, and why says so in size bytes.  forker: what workers
+ * are forked from; may be NULL.
  * Called by several threads at a time. */
 enum ww_rc ww_synth_trace(struct ww_synth_tracers *t, struct ww_forker *forker, const struct ww_task *task,
-	double max_s, const volatile int *interrupted, json_t **mark, struct ww_err *err) WW_MUST_CHECK;
+	double max_s, const volatile int *interrupted, json_t **mark, char *why, size_t size,
+	struct ww_err *err) WW_MUST_CHECK;

@@ -17,7 +17,7 @@ static const char GELU[] = "import torch\n"
 struct thread {
 	pthread_t id;
 	struct ww_synth_tracers *tracers;
-	char text[500], signature[100];
+	char text[500], signature[100], why[200];
 };
 
 static void *traces(void *arg)
@@ -27,7 +27,7 @@ static void *traces(void *arg)
 	struct ww_task task;
 	json_auto_t *mark = NULL;
 	assert_int_equal(ww_task_from_text(&task, "candidate", t->text, strlen(t->text), &err), WW_OK);
-	if (ww_synth_trace(t->tracers, NULL, &task, 60, NULL, &mark, &err) != WW_OK)
+	if (ww_synth_trace(t->tracers, NULL, &task, 60, NULL, &mark, t->why, sizeof(t->why), &err) != WW_OK)
 		snprintf(t->signature, sizeof(t->signature), "%.99s", err.msg);
 	else
 		snprintf(t->signature, sizeof(t->signature), "%.99s", ww_json_str(mark, "signature", "none"));
@@ -41,7 +41,7 @@ static void sizes_make_no_difference(void **state)
 	struct thread t[3] = { { .tracers = &tracers }, { .tracers = &tracers }, { .tracers = &tracers } };
 	snprintf(t[0].text, sizeof(t[0].text), GELU, 32);
 	snprintf(t[1].text, sizeof(t[1].text), GELU, 1 << 24); /* 4 GiB, which nobody makes */
-	snprintf(t[2].text, sizeof(t[2].text), "%s", GELU);
+	snprintf(t[2].text, sizeof(t[2].text), GELU, 32);
 	memcpy(strstr(t[2].text, "gelu"), "gelo", 4); /* there is none, so there is no graph */
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(pthread_create(&t[i].id, NULL, traces, &t[i]), 0);
@@ -51,6 +51,9 @@ static void sizes_make_no_difference(void **state)
 		fail_msg("%s", t[0].signature);
 	assert_string_equal(t[1].signature, t[0].signature);
 	assert_string_equal(t[2].signature, "none");
+	assert_string_equal(t[1].why, "");
+	if (!strstr(t[2].why, "gelo"))
+		fail_msg("%s", t[2].why);
 	ww_synth_tracers_close(&tracers);
 }
 
