@@ -1739,6 +1739,31 @@ static void test_pooled_across(void **state)
 	}
 }
 
+/* The backward direction is one step where the last step is read as such, not where it is the seventh of seven: of
+ * longer sequences that is another one. */
+static void test_step_by_number(void **state)
+{
+	static const struct {
+		int step, one;
+	} rows[] = { { -1, 1 }, { 6, 0 } };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		json_t *g = fixture("last_step.json"), *node;
+		struct pl_result r;
+		size_t k;
+
+		json_array_foreach(json_object_get(g, "nodes"), k, node)
+			if (!strcmp(json_string_value(json_object_get(node, "op")), "aten.select.int"))
+				json_array_set_new(json_object_get(node, "args"), 2, json_integer(rows[i].step));
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		assert_int_equal(count(r.plan_text, ".steps = 1, ") > 0, rows[i].one);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Few long rows with much work behind them are shared by the blocks of clusters; of as many as there are
  * multiprocessors, or with less work, each has a block. */
 static void test_few_long_rows(void **state)
@@ -3880,21 +3905,21 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),
 		cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_pools_follow_the_layout), cmocka_unit_test(test_large_results),
-		cmocka_unit_test(test_windows_inside), cmocka_unit_test(test_results_in_other_orders),
-		cmocka_unit_test(test_split_lanes), cmocka_unit_test(test_states_share_work),
-		cmocka_unit_test(test_steps_are_one_text), cmocka_unit_test(test_cpu_windows),
-		cmocka_unit_test(test_wrapped_places), cmocka_unit_test(test_places_by_quotients),
-		cmocka_unit_test(test_lookups), cmocka_unit_test(test_scattered), cmocka_unit_test(test_no_elements),
-		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
-		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
-		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
-		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
-		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
-		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_half_on_the_cpu),
-		cmocka_unit_test(test_few_rows_on_the_cpu), cmocka_unit_test(test_ends_of_products),
-		cmocka_unit_test(test_memory_orders), cmocka_unit_test(test_sums_with_bias),
-		cmocka_unit_test(test_long_rows_of_16_bits), cmocka_unit_test(test_rings),
-		cmocka_unit_test(test_several_windows), cmocka_unit_test(test_scan_excluded),
+		cmocka_unit_test(test_step_by_number), cmocka_unit_test(test_windows_inside),
+		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),
+		cmocka_unit_test(test_states_share_work), cmocka_unit_test(test_steps_are_one_text),
+		cmocka_unit_test(test_cpu_windows), cmocka_unit_test(test_wrapped_places),
+		cmocka_unit_test(test_places_by_quotients), cmocka_unit_test(test_lookups), cmocka_unit_test(test_scattered),
+		cmocka_unit_test(test_no_elements), cmocka_unit_test(test_titles_name_the_nodes),
+		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
+		cmocka_unit_test(test_statistics_are_not_rounded), cmocka_unit_test(test_unknown_operator_is_named),
+		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
+		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
+		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
+		cmocka_unit_test(test_half_on_the_cpu), cmocka_unit_test(test_few_rows_on_the_cpu),
+		cmocka_unit_test(test_ends_of_products), cmocka_unit_test(test_memory_orders),
+		cmocka_unit_test(test_sums_with_bias), cmocka_unit_test(test_long_rows_of_16_bits),
+		cmocka_unit_test(test_rings), cmocka_unit_test(test_several_windows), cmocka_unit_test(test_scan_excluded),
 		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
 		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_range_of_packed_images), cmocka_unit_test(test_range_of_packed_heads),

@@ -65,16 +65,17 @@ struct layers {
 
 static struct val *state_at(struct pl *pl, struct val *v, int at) { return pl_select(pl, v, 0, ix_const(pl, at)); }
 
-/* Is result 0 of n, or of the node that takes it, read by `reader` as the last step alone? */
-static int takes_last(const struct gnode *reader, const char *name, int dim, int64_t steps)
+/* Is result 0 of n, or of the node that takes it, read by `reader` as the last step alone?  Not by its number, which is
+ * another step of a longer sequence. */
+static int takes_last(const struct gnode *reader, const char *name, int dim)
 {
 	return reader->n_arg == 3 && !strcmp(reader->target, "aten.select.int") && pl_refers(&reader->arg[0], name) &&
 		reader->arg[1].kind == G_INT && reader->arg[1].i == dim && reader->arg[2].kind == G_INT &&
-		(reader->arg[2].i == -1 || reader->arg[2].i == steps - 1);
+		reader->arg[2].i == -1;
 }
 
 /* Is nothing read of what layers n return but the last step of their output? */
-static int only_last_is_read(const struct pl *pl, const struct gnode *n, int dim, int64_t steps)
+static int only_last_is_read(const struct pl *pl, const struct gnode *n, int dim)
 {
 	int left = pl_count_readers(pl, n->name);
 
@@ -86,7 +87,7 @@ static int only_last_is_read(const struct pl *pl, const struct gnode *n, int dim
 		left--;
 		readers = pl_count_readers(pl, item->name);
 		for (const struct gnode *m = pl->node; m < pl->node + pl->n_node && item->arg[1].i == 0; m++)
-			readers -= takes_last(m, item->name, dim, steps);
+			readers -= takes_last(m, item->name, dim);
 		if (readers)
 			return 0;
 	}
@@ -276,8 +277,7 @@ static void recurrent_layers(struct pl *pl, struct gnode *n)
 	states_fit(pl, &l, l.h0, x);
 	if (l.c0)
 		states_fit(pl, &l, l.c0, x);
-	l.last_only = l.n_dir == 2 &&
-		only_last_is_read(pl, n, l.unbatched ? 0 : l.batch_first, ix_num(x->size[l.batch_first]));
+	l.last_only = l.n_dir == 2 && only_last_is_read(pl, n, l.batch_first);
 	count = choose(pl, n, &l, x);
 	apart = count ? l.n_layer - l.last_only : 0; /* from there on each direction is launches of its own */
 	for (int i = 0; i < apart; i += count)
