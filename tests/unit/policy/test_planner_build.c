@@ -1733,6 +1733,8 @@ static void test_pooled_across(void **state)
 		ww_pl_build(g, d, "cuda", &last, 1, NULL, &r);
 		assert_string_equal(r.why, "");
 		assert_int_equal(count(r.device_text, "enum { WIDE = 8, HIGH = 32 };"), rows[i].beside);
+		/* of any number of channels, though of these every one is in a whole tile */
+		assert_int_equal(count(r.device_text, " && beside < "), rows[i].beside);
 		ww_pl_result_release(&r);
 		json_decref(g);
 		json_decref(d);

@@ -470,10 +470,11 @@ static const char *row_beside(struct pl *pl, const struct kern *k)
 
 	ww_str_addf(&s,
 		"enum { WIDE = %d, HIGH = %d };\n"
-		"const ix_t tile = at / (WIDE * HIGH), over = tile / (%s / WIDE) * HIGH + at %% (WIDE * HIGH) / WIDE;\n"
-		"const bool live = over < rows / %s;\n"
-		"const ix_t row = live ? over : rows / %s - 1, %s = tile %% (%s / WIDE) * WIDE + at %% WIDE;\n",
-		k->loop->across, ROWS_BESIDE, width, width, width, k->loop->lane->name, width);
+		"const ix_t tile = at / (WIDE * HIGH), tiles = (%s + WIDE - 1) / WIDE;\n"
+		"const ix_t over = tile / tiles * HIGH + at %% (WIDE * HIGH) / WIDE, beside = tile %% tiles * WIDE + at %% WIDE;\n"
+		"const bool live = over < rows / %s && beside < %s;\n"
+		"const ix_t row = live ? over : rows / %s - 1, %s = live ? beside : %s - 1;\n",
+		k->loop->across, ROWS_BESIDE, width, width, width, width, k->loop->lane->name, width);
 	pl_decode(pl, &s, "", k->row, k->loop->n_row, "row");
 	return s.p;
 }
@@ -531,8 +532,8 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 		"%s\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n"
 		"\t\tww_launch(p, \"@\", ww_cdiv(%s, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
 		rows, cols, l->held ? hold_columns(pl, k) : LONG_COLUMNS,
-		l->across ? pl_fmt(pl, "ww_cdiv(%s, %d) * %d * %s", ix_text(pl, l->outer), ROWS_BESIDE, ROWS_BESIDE,
-						ix_text(pl, l->inner))
+		l->across ? pl_fmt(pl, "ww_cdiv(%s, %d) * %d * ww_cdiv(%s, %d) * %d", ix_text(pl, l->outer), ROWS_BESIDE,
+						ROWS_BESIDE, ix_text(pl, l->inner), l->across, l->across)
 				  : "rows",
 		pl_plan_args(pl, k, "\t\t"));
 }
