@@ -207,11 +207,8 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
-enum {
-	STEPS = 4,
-	RING_THREADS = 512,
-	WINDOW_THREADS = 256
-}; /* of a thread along its row that are unrolled; of a block of a ring */
+/* Steps of a thread along its row that are unrolled; threads of a block of a ring, and of one of windows. */
+enum { STEPS = 4, RING_THREADS = 512, WINDOW_THREADS = 256 };
 
 static const char *red_op(enum pl_red r)
 {

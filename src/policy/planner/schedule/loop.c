@@ -470,7 +470,6 @@ static int is_held_down(const struct kern *k)
  * registers each; from 131,072 on, in clusters, a value takes 32 of them. */
 static int kept_at_most(int64_t n_cols) { return n_cols <= 8192 ? 2 : n_cols <= 131072; }
 
-/* cuda: rows along memory, where vectors run along the columns. */
 /* cuda: are rows that a block would hold so few that most multiprocessors would have none, and so much work that it
  * pays to share them?  Blocks of a cluster wait for each other twice.  16 rows of 15,000 and a gelu (a group norm of
  * two images) are 9 us by bench/planner/count, 4 in clusters. */
@@ -482,6 +481,7 @@ static int are_few(struct pl *pl, struct kern *k, int64_t cols)
 		cols * cost_of_finish(pl, k) >= WORK && 2 * ix_num(pl_extent(pl, k->row, k->n_row)) <= pl->dev.sm_count;
 }
 
+/* cuda: rows along memory, where vectors run along the columns. */
 static void hold_across(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
