@@ -291,6 +291,31 @@ __device__ __forceinline__ void mma_end(const E &e, int z, int row, int col, int
 	}
 }
 
+template <class S>
+__device__ __forceinline__ void mma_clear(float (&acc)[S::mt][S::nt][4], float (&sum)[S::words ? S::mt : 1][S::nt][4])
+{
+#pragma unroll
+	for (int i = 0; i < S::mt; i++)
+#pragma unroll
+		for (int j = 0; j < S::nt; j++)
+#pragma unroll
+			for (int l = 0; l < 4; l++)
+				acc[i][j][l] = sum[S::words ? i : 0][j][l] = 0.f;
+}
+
+/* What a step has summed is added to the sums of all. */
+template <class S>
+__device__ __forceinline__ void mma_promote(float (&acc)[S::mt][S::nt][4], float (&sum)[S::words ? S::mt : 1][S::nt][4])
+{
+#pragma unroll
+	for (int i = 0; i < S::mt; i++)
+#pragma unroll
+		for (int j = 0; j < S::nt; j++)
+#pragma unroll
+			for (int l = 0; l < 4; l++)
+				sum[S::words ? i : 0][j][l] += acc[i][j][l], acc[i][j][l] = 0.f;
+}
+
 /* The body of gemm_mma and gemm_mma_of: fill_a(to, z, row0, k0) brings BM rows of BK of the first operand to shared
  * memory, as tile A has them. */
 template <class T, int BM, int BN, int STAGES, int SPLIT, bool AK, bool BK_, int AV, int BV, class F, class E>
@@ -308,13 +333,7 @@ __device__ __forceinline__ void mma_product(const F &fill_a, mma_operand<T> b, i
 	T *buffer = (T *)dynamic_shared();
 	float acc[S::mt][S::nt][4], sum[S::words ? S::mt : 1][S::nt][4];
 
-#pragma unroll
-	for (int i = 0; i < S::mt; i++)
-#pragma unroll
-		for (int j = 0; j < S::nt; j++)
-#pragma unroll
-			for (int l = 0; l < 4; l++)
-				acc[i][j][l] = sum[S::words ? i : 0][j][l] = 0.f;
+	mma_clear<S>(acc, sum);
 
 	auto fill = [&](int step) {
 		T *to = buffer + (step - first) % STAGES * (A::elements + B::elements);
@@ -333,15 +352,8 @@ __device__ __forceinline__ void mma_product(const F &fill_a, mma_operand<T> b, i
 		__syncthreads();
 		fill(step + STAGES - 1);
 		mma_stage<T>::template run<S, A, B, AK, BK_>(acc, at, at + A::elements, row, col);
-		if (S::words) {
-#pragma unroll
-			for (int i = 0; i < S::mt; i++)
-#pragma unroll
-				for (int j = 0; j < S::nt; j++)
-#pragma unroll
-					for (int l = 0; l < 4; l++)
-						sum[S::words ? i : 0][j][l] += acc[i][j][l], acc[i][j][l] = 0.f;
-		}
+		if (S::words)
+			mma_promote<S>(acc, sum);
 	}
 	float *box = dynamic_shared();
 	if (SPLIT == 1) {
@@ -395,22 +407,13 @@ __device__ __forceinline__ void mma_tiles(mma_operand<T> a, mma_operand<T> b, in
 	T *second = (T *)dynamic_shared(), *buffer = second + STEPS * B::elements;
 	float acc[S::mt][S::nt][4], sum[S::words ? S::mt : 1][S::nt][4];
 
-	auto clear = [&] {
-#pragma unroll
-		for (int i = 0; i < S::mt; i++)
-#pragma unroll
-			for (int j = 0; j < S::nt; j++)
-#pragma unroll
-				for (int l = 0; l < 4; l++)
-					acc[i][j][l] = sum[S::words ? i : 0][j][l] = 0.f;
-	};
 	auto fill = [&](int at) {
 		if (at < all)
 			A::fill(buffer + at % STAGES * A::elements, a.from(z), a.stride, (tile0 + at / STEPS) * BM, m,
 				at % STEPS * S::bk, k);
 		copy_commit();
 	};
-	clear();
+	mma_clear<S>(acc, sum);
 #pragma unroll
 	for (int s = 0; s < STEPS; s++)
 		B::fill(second + s * B::elements, b.from(z), b.stride, col0, n, s * S::bk, k);
@@ -423,15 +426,8 @@ __device__ __forceinline__ void mma_tiles(mma_operand<T> a, mma_operand<T> b, in
 		fill(at + STAGES - 1);
 		mma_stage<T>::template run<S, A, B, AK, BK_>(
 			acc, buffer + at % STAGES * A::elements, second + at % STEPS * B::elements, row, col);
-		if (S::words) {
-#pragma unroll
-			for (int i = 0; i < S::mt; i++)
-#pragma unroll
-				for (int j = 0; j < S::nt; j++)
-#pragma unroll
-					for (int l = 0; l < 4; l++)
-						sum[S::words ? i : 0][j][l] += acc[i][j][l], acc[i][j][l] = 0.f;
-		}
+		if (S::words)
+			mma_promote<S>(acc, sum);
 		if (at % STEPS < STEPS - 1)
 			continue;
 		const int down = (tile0 + at / STEPS) * BM + row + lane / 4, right = col0 + col + lane % 4 * 2;
@@ -440,7 +436,7 @@ __device__ __forceinline__ void mma_tiles(mma_operand<T> a, mma_operand<T> b, in
 			mma_end<S, 2>(e, z, down, right, m, n, acc, sum);
 		else
 			mma_end<S, 1>(e, z, down, right, m, n, acc, sum);
-		clear();
+		mma_clear<S>(acc, sum);
 	}
 }
 

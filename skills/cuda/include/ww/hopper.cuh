@@ -124,9 +124,8 @@ __device__ __forceinline__ void send(float *p, int rank, float v, unsigned bar)
 __device__ __forceinline__ void tma_load5(
 	unsigned dst, const ww_tensor_map *m, unsigned bar, int c0, int c1, int c2, int c3, int c4)
 {
-	asm volatile(
-		"cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::
-			"r"(dst),
+	asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+				 "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(dst),
 		"l"((u64)m), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
 		: "memory");
 }

@@ -468,7 +468,8 @@ static const char *row_beside(struct pl *pl, const struct kern *k)
 	ww_str_addf(&s,
 		"enum { WIDE = %d, HIGH = %d };\n"
 		"const ix_t tile = at / (WIDE * HIGH), tiles = (%s + WIDE - 1) / WIDE;\n"
-		"const ix_t over = tile / tiles * HIGH + at %% (WIDE * HIGH) / WIDE, beside = tile %% tiles * WIDE + at %% WIDE;\n"
+		"const ix_t over = tile / tiles * HIGH + at %% (WIDE * HIGH) / WIDE, "
+		"beside = tile %% tiles * WIDE + at %% WIDE;\n"
 		"const bool live = over < rows / %s && beside < %s;\n"
 		"const ix_t row = live ? over : rows / %s - 1, %s = live ? beside : %s - 1;\n",
 		k->loop->across, ROWS_BESIDE, width, width, width, width, k->loop->lane->name, width);
