@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15, PATIENCE = 10 };
-static const double REQUEST_S = 60, TURN_S = 0.5, CUDA_BUDGET_US = 2.5e4, CPU_BUDGET_US = 5e4, MEMORY_SHARE = 0.8,
+static const double REQUEST_S = 60, TURN_S = 0.5, CUDA_BUDGET_US = 2.5e4, CPU_BUDGET_US = 5e4, MEMORY_SHARE = 0.88,
 					PEAK_MARGIN = 1.1, SURELY = 2, MAX_LEFT_BYTES = 1 << 30;
 
 void ww_synth_result_release(struct ww_synth_result *r)
@@ -654,13 +654,11 @@ static enum ww_rc keep_mark(const json_t *mark, const json_t *times, struct ww_s
 static enum ww_rc trace(struct ww_synth_checker *c, const struct ww_task *task, json_t **mark,
 	struct ww_synth_result *out, struct ww_err *err)
 {
-	struct ww_forker *forker;
 	struct ww_synth_cost since = cost_now(c);
 	*mark = NULL;
 	if (!c->o.tracers)
 		return WW_OK;
-	WW_CHECK(forker_of(c, &forker, err));
-	WW_CHECK(ww_synth_trace(c->o.tracers, forker, task, c->o.recipe->max_load_s, c->o.interrupted, mark, out->untraced,
+	WW_CHECK(ww_synth_trace(c->o.tracers, task, c->o.recipe->max_load_s, c->o.interrupted, mark, out->untraced,
 		sizeof(out->untraced), err));
 	cost_add(c, out, WW_SYNTH_AT_trace, &since);
 	out->decided = *mark && c->o.is_decided && c->o.is_decided(c->o.ctx, *mark);

@@ -46,10 +46,10 @@ static enum ww_rc mark_of(
 	return rc;
 }
 
-enum ww_rc ww_synth_trace(struct ww_synth_tracers *t, struct ww_forker *forker, const struct ww_task *task,
-	double max_s, const volatile int *interrupted, json_t **mark, char *why, size_t size, struct ww_err *err)
+enum ww_rc ww_synth_trace(struct ww_synth_tracers *t, const struct ww_task *task, double max_s,
+	const volatile int *interrupted, json_t **mark, char *why, size_t size, struct ww_err *err)
 {
-	struct ww_outline_opts o = { .max_s = max_s, .forker = forker, .interrupted = interrupted };
+	struct ww_outline_opts o = { .max_s = max_s, .interrupted = interrupted };
 	int i = take(t);
 	*mark = NULL;
 	enum ww_rc rc = t->workers[i] ? WW_OK : ww_outliner_new(&t->workers[i], &o, err);

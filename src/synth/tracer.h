@@ -2,7 +2,8 @@
  *
  * A mark (mark.h) needs a task's text and graph, and the graph can be made on tensors without values, on a processor
  * alone (bridge/wwbridge/outline.py).  So what resembles an accepted task, a third of a large set's candidates and more
- * with each task, takes neither room on a device nor its time.  A few workers serve all threads. */
+ * with each task, takes neither room on a device nor its time.  A few workers serve all threads.  They are started, and
+ * not forked from the one that has a device: PyTorch that sees a GPU asks it for things while it traces. */
 #pragma once
 
 #include "task/outline.h"
@@ -19,9 +20,7 @@ struct ww_synth_tracers {
 #define WW_SYNTH_TRACERS_INIT { .lock = PTHREAD_MUTEX_INITIALIZER, .freed = PTHREAD_COND_INITIALIZER }
 void ww_synth_tracers_close(struct ww_synth_tracers *t);
 
-/* *mark: a new reference; NULL where the task has no such graph, and why says so in size bytes.  forker: what workers
- * are forked from; may be NULL.
+/* *mark: a new reference; NULL where the task has no such graph, and why says so in size bytes.
  * Called by several threads at a time. */
-enum ww_rc ww_synth_trace(struct ww_synth_tracers *t, struct ww_forker *forker, const struct ww_task *task,
-	double max_s, const volatile int *interrupted, json_t **mark, char *why, size_t size,
-	struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_synth_trace(struct ww_synth_tracers *t, const struct ww_task *task, double max_s,
+	const volatile int *interrupted, json_t **mark, char *why, size_t size, struct ww_err *err) WW_MUST_CHECK;

@@ -101,7 +101,6 @@ static enum ww_rc start(struct ww_outliner *o, struct ww_err *err)
 		.one_compiler = 1,
 		.max_resident_bytes = o->o.max_bytes + ((uint64_t)2 << 30),
 		.visible = &places,
-		.forker = o->o.forker,
 		.interrupted = o->o.interrupted };
 	if (o->worker && ww_ref_alive(o->worker))
 		return WW_OK;

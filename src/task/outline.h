@@ -12,14 +12,13 @@
 struct ww_outliner;
 
 struct ww_outline_opts {
-	double max_s;             /* a task's time for each of the three parts; 0: 60 s */
-	uint64_t max_bytes;       /* memory of its own; 0: 4 GiB */
-	int graph_only;           /* no tokens */
-	const char *trial;        /* "cpu", "cuda": run it as well, there; NULL: do not */
-	int device;               /* cuda */
-	const char *roots;        /* directories that tasks may import from, ':' between; a task from elsewhere starts
-	                           * the worker again with its own.  NULL: none */
-	struct ww_forker *forker; /* that the worker is forked from (forker.h); NULL: none */
+	double max_s;       /* a task's time for each of the three parts; 0: 60 s */
+	uint64_t max_bytes; /* memory of its own; 0: 4 GiB */
+	int graph_only;     /* no tokens */
+	const char *trial;  /* "cpu", "cuda": run it as well, there; NULL: do not */
+	int device;         /* cuda */
+	const char *roots;  /* directories that tasks may import from, ':' between; a task from elsewhere starts
+	                     * the worker again with its own.  NULL: none */
 	const volatile int *interrupted; /* may be NULL */
 };
 

@@ -27,7 +27,7 @@ static void *traces(void *arg)
 	struct ww_task task;
 	json_auto_t *mark = NULL;
 	assert_int_equal(ww_task_from_text(&task, "candidate", t->text, strlen(t->text), &err), WW_OK);
-	if (ww_synth_trace(t->tracers, NULL, &task, 60, NULL, &mark, t->why, sizeof(t->why), &err) != WW_OK)
+	if (ww_synth_trace(t->tracers, &task, 60, NULL, &mark, t->why, sizeof(t->why), &err) != WW_OK)
 		snprintf(t->signature, sizeof(t->signature), "%.99s", err.msg);
 	else
 		snprintf(t->signature, sizeof(t->signature), "%.99s", ww_json_str(mark, "signature", "none"));
