@@ -55,7 +55,7 @@ static int is_hidden(const struct ww_seen_calls *calls, double nodes_us)
 	ww_seen_total(calls, &seen);
 	ww_log(WW_LOG_DEBUG, "whose code: in %d calls %d own, %d of a library; its nodes take %.0f us by themselves",
 		seen.calls, seen.n[WW_CODE_OWN], seen.n[WW_CODE_LIBRARY], nodes_us);
-	return ww_seen_is_library(seen.n[WW_CODE_OWN], seen.n[WW_CODE_LIBRARY], seen.calls, EXPLAINED * nodes_us + GLUE_US);
+	return ww_seen_is_library(&seen, EXPLAINED * nodes_us + GLUE_US);
 }
 
 enum ww_rc ww_judge_without_launches(const struct ww_session *whole, int *library_only, struct ww_err *err)

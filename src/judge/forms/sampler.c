@@ -541,24 +541,44 @@ static double middle_of(const struct ww_seen_calls *c, size_t n)
 	return n ? fmax(1, ww_median(samples, n)) : 1;
 }
 
+/* The standard deviation of the sum of what each call has of libraries' samples beyond own ones, by the calls' own
+ * scatter; of few calls more, as Student's distribution has it. */
+static double scatter_of(const double *more, int n)
+{
+	double mean = 0, squares = 0;
+	if (n <= 3)
+		return INFINITY;
+	for (int i = 0; i < n; i++)
+		mean += more[i] / n;
+	for (int i = 0; i < n; i++)
+		squares += (more[i] - mean) * (more[i] - mean);
+	return sqrt(squares * n / (n - 3));
+}
+
 void ww_seen_total(const struct ww_seen_calls *c, struct ww_seen *sum)
 {
 	int n = c->n < (int)WW_ARRAY_LEN(c->last) ? c->n : (int)WW_ARRAY_LEN(c->last);
 	double middle = middle_of(c, (size_t)n), samples[WW_CODE_KINDS] = { 0 };
+	double shares[WW_ARRAY_LEN(c->last)], more[WW_ARRAY_LEN(c->last)];
 	memset(sum, 0, sizeof(*sum));
 	for (int i = 0; i < n; i++) {
 		const struct ww_seen *one = &c->last[i];
-		double all = samples_of(one), share = all > middle ? middle / all : 1;
+		double all = samples_of(one);
+		shares[i] = all > middle ? middle / all : 1;
 		sum->calls += one->calls;
 		sum->checked += one->checked;
 		sum->copied += one->copied;
 		sum->looked += one->looked;
 		sum->found += one->found;
 		for (int k = 0; k < WW_CODE_KINDS; k++)
-			samples[k] += share * one->n[k];
+			samples[k] += shares[i] * one->n[k];
 	}
 	for (int k = 0; k < WW_CODE_KINDS; k++)
 		sum->n[k] = (int)lround(samples[k]);
+	const double own = 1 - 2 * ww_seen_copied(sum);
+	for (int i = 0; i < n; i++)
+		more[i] = shares[i] * (c->last[i].n[WW_CODE_LIBRARY] - own * c->last[i].n[WW_CODE_OWN]);
+	sum->scatter = scatter_of(more, n);
 }
 
 double ww_seen_copied(const struct ww_seen *x)
@@ -567,10 +587,15 @@ double ww_seen_copied(const struct ww_seen *x)
 	return fmax(after, x->looked ? (double)x->found / x->looked : 0);
 }
 
-int ww_seen_is_library(int own, int library, int calls, double excused_us)
+int ww_seen_own(const struct ww_seen *x) { return x->n[WW_CODE_OWN] - (int)(x->n[WW_CODE_OWN] * ww_seen_copied(x)); }
+
+int ww_seen_library(const struct ww_seen *x) { return x->n[WW_CODE_LIBRARY] + x->n[WW_CODE_OWN] - ww_seen_own(x); }
+
+int ww_seen_is_library(const struct ww_seen *x, double excused_us)
 {
-	double each_us = calls ? (double)WW_SAMPLE_US / calls : 0;
-	return (library - own - 2 * sqrt(library + own)) * each_us > excused_us;
+	int own = ww_seen_own(x), library = ww_seen_library(x);
+	double each_us = x->calls ? (double)WW_SAMPLE_US / x->calls : 0;
+	return (library - own - 2 * fmin(sqrt(library + own), x->scatter)) * each_us > excused_us;
 }
 
 int ww_sampler_has_own(struct ww_sampler *x)

@@ -140,13 +140,12 @@ static double excused_us(const struct ww_session *s, const struct ww_seen *calls
  * is next to nothing only beside what is hidden. */
 static int is_library(const struct ww_seen *seen, double excused)
 {
-	int copied = (int)(seen->n[WW_CODE_OWN] * ww_seen_copied(seen));
-	int own = seen->n[WW_CODE_OWN] - copied, library = seen->n[WW_CODE_LIBRARY] + copied;
+	int own = ww_seen_own(seen), library = ww_seen_library(seen);
 	double each_us = seen->calls ? (double)WW_SAMPLE_US / seen->calls : 0;
 	double counts = own > 0 && each_us > 0 ? library - (excused - GLUE_US) / each_us : library;
 	double surely = counts >= ENOUGH ? counts : counts - 2 * sqrt(fmax(0, counts));
 	return (own * NEXT_TO_NOTHING <= counts && counts >= FEW && surely * each_us > GLUE_US) ||
-		ww_seen_is_library(own, library, seen->calls, excused);
+		ww_seen_is_library(seen, excused);
 }
 
 static int calls_are_library(const struct ww_session *s, const struct ww_seen *calls, const struct traced *traced)

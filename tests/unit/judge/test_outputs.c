@@ -269,6 +269,35 @@ static void a_long_call_counts_as_the_middle_one(void **state)
 	assert_int_equal(sum.n[WW_CODE_LIBRARY], 896 * 4 + 5);
 }
 
+static int is_library(int calls, const int own[2], const int library[2])
+{
+	static struct ww_seen_calls c;
+	struct ww_seen sum;
+	c.n = 0;
+	for (int i = 0; i < calls; i++) {
+		struct ww_seen one = { .calls = 1, .n = { [WW_CODE_OWN] = own[i % 2], [WW_CODE_LIBRARY] = library[i % 2] } };
+		ww_seen_note(&c, &one);
+	}
+	ww_seen_total(&c, &sum);
+	return ww_seen_is_library(&sum, 50);
+}
+
+/* Calls that are much alike say sooner whose work they are than the number of their samples would. */
+static void calls_that_are_alike_say_more(void **state)
+{
+	static const int one[] = { 1, 1 }, two[] = { 2, 2 }, more[] = { 1, 2 }, none[] = { 0, 0 }, three[] = { 3, 0 },
+					 five[] = { 0, 5 };
+	(void)state;
+	assert_true(is_library(48, one, more)); /* 48 and 72: less than two standard deviations of chance */
+	assert_false(is_library(48, more, one));
+	assert_false(is_library(48, one, one));
+	assert_false(is_library(48, two, more));
+	assert_true(is_library(10, none, one));
+	assert_true(is_library(10, one, two));
+	assert_false(is_library(3, one, two));     /* too few to say how much they differ */
+	assert_true(is_library(200, three, five)); /* calls that differ more than chance has it, as ever */
+}
+
 /* What `layout` says of two outputs of a page each, of which the first must be memory of its own. */
 static int apart(const char *first, const char *second, int pages)
 {
@@ -405,6 +434,7 @@ int main(void)
 		cmocka_unit_test(any_layout), cmocka_unit_test(memory_of_their_own),
 		cmocka_unit_test(what_was_given_is_no_output), cmocka_unit_test(returned_outputs_are_poisoned),
 		cmocka_unit_test(nothing_that_is_not_there), cmocka_unit_test(pieces), cmocka_unit_test(whose_code),
-		cmocka_unit_test(one_file_in_many_places), cmocka_unit_test(a_long_call_counts_as_the_middle_one) };
+		cmocka_unit_test(one_file_in_many_places), cmocka_unit_test(a_long_call_counts_as_the_middle_one),
+		cmocka_unit_test(calls_that_are_alike_say_more) };
 	return cmocka_run_group_tests_name("judge/outputs", tests, NULL, NULL);
 }
