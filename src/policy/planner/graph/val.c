@@ -454,6 +454,57 @@ int pl_most_along(struct pl *pl, const struct val *v, int d)
 	return largest(pl, v, d, &along, &left) > 0 && along;
 }
 
+/* The dimensions of a value, as bits, that memory runs along in all of n tensors of its size. */
+struct orders {
+	int64_t numel;
+	unsigned common;
+	int n, left;
+};
+
+/* Of the tensors that v is computed of, as far as it is known how they lie; dim: the dimension of the value above that
+ * each of v's is, or -1. */
+static void find_orders(struct pl *pl, const struct val *v, const int *dim, struct orders *o)
+{
+	if (--o->left < 0)
+		return;
+	if (v->root || v->kind == V_BUF || v->kind == V_RED || v->kind == V_ANCHOR) {
+		unsigned along = 0;
+
+		if (pl_numel_now(v) != o->numel || (!v->root && v->kind != V_BUF))
+			return;
+		for (int d = 0; d < v->rank; d++)
+			if (dim[d] >= 0 && steps_by_one(v, d))
+				along |= 1u << dim[d];
+		o->common &= along;
+		o->n++;
+		return;
+	}
+	for (int i = 0; i < v->n_arg; i++) {
+		const struct val *a = v->arg[i];
+		int of[PL_MAX_RANK];
+
+		for (int e = 0; e < a->rank; e++) {
+			of[e] = v->kind == V_OP && a->rank == v->rank ? dim[e] : -1;
+			for (int d = 0; v->kind == V_VIEW && d < v->rank; d++)
+				if (dim[d] >= 0 && goes_by_one(pl, v->map[e], d))
+					of[e] = dim[d];
+		}
+		find_orders(pl, a, of, o);
+	}
+}
+
+int pl_lies_both_ways(struct pl *pl, const struct val *v)
+{
+	struct orders o = { .numel = pl_numel_now(v), .common = ~0u, .left = 1000 };
+	int dim[PL_MAX_RANK];
+
+	for (int d = 0; d < v->rank; d++)
+		dim[d] = d;
+	if (!v->root)
+		find_orders(pl, v, dim, &o);
+	return o.n > 1 && !o.common;
+}
+
 /* Rows along memory, of which eight blocks each keep half of the machine busy and hold all in their registers: one
  * kernel reads them once, and does what is made of the result there as well.  Parts cost a launch each, and one more
  * where their sum is used. */

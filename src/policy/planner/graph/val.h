@@ -65,7 +65,7 @@ struct val {
 	const struct ix *map[PL_MAX_RANK]; /* VIEW: index of each dimension of arg[0], over place[] */
 	const struct ix *cond;             /* VIEW: NULL, or 0/1 over place[] */
 	double fill;
-	int dim; /* GATHER */
+	int dim;     /* GATHER */
 	enum pl_red red;
 	int nred;
 	enum pl_scans scans;
@@ -152,6 +152,8 @@ int64_t pl_buf_numel(const struct buf *b);
 int pl_is_innermost(struct pl *pl, const struct val *v, int d);
 /* The same for the largest operand alone. */
 int pl_most_along(struct pl *pl, const struct val *v, int d);
+/* Is v computed of two tensors of its size or more that memory runs along different dimensions of? */
+int pl_lies_both_ways(struct pl *pl, const struct val *v);
 const char *pl_node_name(const struct val *v); /* for messages; "?" where no node made it */
 /* To which power of the task's inputs v grows (lower/power.c): 0 of parameters, and within bounds. */
 int pl_power(struct val *v);

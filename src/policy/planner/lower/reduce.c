@@ -138,11 +138,28 @@ static void anyall(struct pl *pl, struct gnode *n)
 	done(n, pl_cast(pl, pl_reduce(pl, n->variant, a, m, keepdim(pl, n, 2)), WW_BOOL));
 }
 
+/* cuda: stores first what statistics are taken of where it is computed of large tensors that lie across each other
+ * (channels-last beside PyTorch's order): a row kernel reads one of them by a sector for each element, and its readers
+ * do so again, while a pointwise kernel reads both by tiles. */
+static void store_as_one(struct pl *pl, struct val *a)
+{
+	enum { LARGE = 1 << 20 };
+
+	while (a->kind == V_VIEW && !a->root && !a->cond && pl_numel_now(a->arg[0]) == pl_numel_now(a))
+		a = a->arg[0];
+	if (pl->target == WW_TARGET_CUDA && a->kind == V_OP && !a->root && pl_is_float(a->dt) && pl_numel_now(a) >= LARGE &&
+		pl_lies_both_ways(pl, a))
+		pl_store_as_typed(pl, a, "it is computed of tensors that lie across each other, and read several times");
+}
+
 /* Returns the sum of squared differences from the mean; *mu: the mean; *diff: the differences. */
 static struct val *centred(struct pl *pl, struct val *a, unsigned mask, struct val **mu, struct val **diff)
 {
-	struct val *s = sum(pl, a, mask, 1), *m2 = pl_algebra(pl) ? pl_centred_parts(pl, &s) : NULL;
+	struct val *s, *m2;
 
+	store_as_one(pl, a);
+	s = sum(pl, a, mask, 1);
+	m2 = pl_algebra(pl) ? pl_centred_parts(pl, &s) : NULL;
 	*mu = DIV(s, count(pl, a, mask, a->dt));
 	*diff = SUB(a, *mu);
 	return m2 ? m2 : sum(pl, MUL(*diff, *diff), mask, 1);

@@ -24,6 +24,27 @@ int pl_widest_loads(const struct kern *k)
 	return n;
 }
 
+/* cuda: the same of lanes that are some elements apart, within a sector, and are loaded one by one: with vectors of 8 a
+ * warp's load of 2 bytes in each 12 (6 channels that lie innermost) asks for 24 lines, with 2 for 6. */
+static int vector_apart(struct pl *pl, struct kern *k, int vec)
+{
+	enum { LARGE = 1 << 20 };
+	const struct ix *off[512], *coef, *rest;
+	struct buf *buf[512];
+	int64_t step;
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++) {
+		if (!ix_affine(pl, off[i], k->loop->lane, &coef, &rest) || !ix_is_const(coef, &step))
+			continue;
+		step *= pl_itemsize(buf[i]->dt);
+		if (step == pl_itemsize(buf[i]->dt) || step >= SPAN || pl_buf_numel(buf[i]) < LARGE)
+			continue;
+		while (vec > 2 && step * vec > SPAN)
+			vec /= 2;
+	}
+	return vec;
+}
+
 /* cpu: as many streams of lines are foreseen by the processor (4.7 MB turned, from memory: 300 us; with 128 580 us). */
 enum { ACROSS_COLUMNS = 32, TURNED_ROWS = 32, TURNED_VECTOR = 8 };
 
@@ -352,6 +373,8 @@ void pl_loop_point(struct pl *pl, struct kern *k)
 	if (cuda && k->n_out > 1 && k->out[0] == k->out[1]) /* pl_unroll(): what is stored is in registers until then */
 		l->vec = k->n_out > 8 ? 1 : (int)ww_min(2, l->vec);
 	free = cuda && l->along == COLUMNS && !l->across && !kn->point.unroll;
+	if (free)
+		l->vec = vector_apart(pl, k, l->vec);
 	if (free && !l->by_row)
 		l->vec = vector_of_few(pl, k, l->vec);
 	if (free && !l->by_row && l->n_row)
