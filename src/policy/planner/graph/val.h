@@ -65,6 +65,7 @@ struct val {
 	const struct ix *map[PL_MAX_RANK]; /* VIEW: index of each dimension of arg[0], over place[] */
 	const struct ix *cond;             /* VIEW: NULL, or 0/1 over place[] */
 	double fill;
+	int nearest; /* VIEW: the nearest element of arg[0] may stand for the fill (a window's maximum has it already) */
 	int dim;     /* GATHER */
 	enum pl_red red;
 	int nred;

@@ -408,6 +408,16 @@ static struct val *windows(struct pl *pl, struct gnode *n, struct val *a, int nd
 	return pl_view_if(pl, a, r, size, map, cond, fill);
 }
 
+/* The maxima of the windows w of `a`.  Windows without gaps, each of which has an element of `a`, also have the nearest
+ * one to each of theirs that lies outside. */
+static struct val *maxima(struct pl *pl, const struct val *a, struct val *w, int nd, const int64_t *dil)
+{
+	w->nearest = w->kind == V_VIEW && w->cond;
+	for (int d = 0; d < nd; d++)
+		w->nearest &= dil[d] == 1;
+	return pl_reduce(pl, RED_MAX, w, ((1u << (w->rank - a->rank)) - 1) << a->rank, 0);
+}
+
 /* The variant of a pooling operator: the number of its spatial dimensions, plus MAX for adaptive_max_pool. */
 enum { MAX = 4 };
 static int pool_dims(const struct gnode *n) { return n->variant % MAX; }
@@ -492,7 +502,7 @@ static struct val *by_stages(struct pl *pl, struct gnode *n, enum pl_red red, st
 			ds[e] = dil[e];
 		}
 		w = windows(pl, n, a, nd, ks, ss, ps, ds, red == RED_MAX ? -INFINITY : 0);
-		a = pl_reduce(pl, red, w, last_dims(w->rank, w->rank - a->rank), 0);
+		a = red == RED_MAX ? maxima(pl, a, w, nd, ds) : pl_reduce(pl, red, w, last_dims(w->rank, w->rank - a->rank), 0);
 		if (from && red == RED_MAX)
 			pl_make_root(pl, a);
 		else if (from)
@@ -585,9 +595,12 @@ static void max_pool(struct pl *pl, struct gnode *n)
 	}
 	store_costly(pl, a, nd, k, s);
 	w = windows(pl, n, a, nd, k, s, p, dil, -INFINITY);
+	if (n->n_out == 1) {
+		done(n, maxima(pl, a, w, nd, dil));
+		return;
+	}
 	n->out[0] = pl_reduce(pl, RED_MAX, w, last_dims(w->rank, w->rank - a->rank), 0);
-	if (n->n_out > 1)
-		n->out[1] = index_of_max(pl, a, w, nd, k, s, p, dil);
+	n->out[1] = index_of_max(pl, a, w, nd, k, s, p, dil);
 }
 
 /* sum / n; where algebra is allowed, sum * (1 / n), whose factor is rounded. */
