@@ -581,11 +581,14 @@ static int held_size(const struct kern *k)
  * their extra sectors); before a halving a thread holds at most 16 elements of all loads in registers, or 32 if fewer
  * threads are then idle in the last round; and the expressions are short, since long ones need the registers.  Long
  * rows without vectors also stay within the first level's cache, as many as an SM then has: several loads ask for a
- * sector (rows of 105 floats, four threads each: 1,188 us, and 360 of memory). */
+ * sector (rows of 105 floats, four threads each: 1,188 us, and 360 of memory).  Long rows that are scanned are stored
+ * as they are read, and both would be parts of sectors: there adjacent threads have 128 bytes (507,904 rows of 147
+ * floats, a maximum ahead, by 8 threads each 275 us; the scan alone by a warp each 168, H200). */
 static const char *fewer_threads(struct pl *pl, const struct kern *k)
 {
 	const struct loop *l = k->loop;
 	int size = held_size(k), loads = pl_loads_held(k), bytes = 0; /* of a column, read by all passes */
+	int least = pl_scans(k) && ix_num(l->len) >= 128 ? 128 : 16;
 	const char *cached;
 
 	if (l->along != COLUMNS || !l->held || l->threads || work_of(pl, k) > 96)
@@ -597,10 +600,10 @@ static const char *fewer_threads(struct pl *pl, const struct kern *k)
 		? pl_fmt(pl, " &&\n\t\t\t4096 / t * cols * %d <= 200000", bytes)
 		: "";
 	return pl_fmt(pl,
-		"\t\twhile (t <= 64 && t * v * %d > (v * %d < 16 ? 16 : 64) && rows * t >= 8192LL * ww_device(p)->sm_count &&\n"
+		"\t\twhile (t <= 64 && t * v * %d > (v * %d < 16 ? %d : 64) && rows * t >= 8192LL * ww_device(p)->sm_count &&\n"
 		"\t\t\tww_cdiv(cols, t * v) * v * %d <= (ww_cdiv(cols, t * v / 2) < 2 * ww_cdiv(cols, t * v) ? 32 : 16)%s)\n"
 		"\t\t\tt /= 2;\n",
-		size, size, loads ? loads : 1, cached);
+		size, size, least, loads ? loads : 1, cached);
 }
 
 /* Text of plan.c: elements of a row for each of its threads, from which on more threads share it.  Of many rows with
