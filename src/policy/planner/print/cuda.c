@@ -85,7 +85,7 @@ static const char *point_vector(struct pl *pl, const struct kern *k)
 	const struct loop *l = k->loop;
 	const struct pass *p = &l->pass[0];
 
-	int n = l->asks_ahead ? 0 : p->n_load; /* of those that are loaded here */
+	int n = l->asks_ahead ? 0 : p->n_load - l->kept; /* of those that are loaded here */
 
 	return pl_fmt(pl,
 		"%s%s\t\t#pragma unroll\n\t\tfor (int l = 0; l < V; l++) {\n\t\t\tconst ix_t %s = c + l;\n%s\t\t}\n%s",
@@ -167,6 +167,36 @@ static void print_point_beside(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\tww_launch(p, \"@\", ww_cdiv(rows * t, %d), 1, 1, %d, 1, 1);\n%s\t}\n",
 		pick_v(pl, k), rows, cols, PL_BESIDE, l->beside, l->segment, l->threads, l->threads, l->threads, l->threads,
 		pl_plan_args(pl, k, "\t\t"));
+}
+
+/* A thread keeps its columns, whose operands it loads once, and has several rows. */
+static void print_point_down(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct loop *l = k->loop;
+	const struct pass *p = &l->pass[0];
+	const struct vload *kept = p->load + p->n_load - l->kept;
+	const char *rows = ix_text(pl, l->outer), *cols = ix_text(pl, l->len);
+	struct ww_str place = pl_text(pl);
+
+	ww_str_adds(s,
+		pl_named(pl, k,
+			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n%s\tenum { V = @_V };\n"
+			"\tconst ix_t cols = %s / V, rows = %s, high = @_BLOCK / cols, c = threadIdx.x %% cols * V;\n"
+			"\tconst ix_t first = (ix_t)%s * (@_U * high) + threadIdx.x / cols;\n",
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols, rows, block_of(k)));
+	ww_str_adds(s, pl_indent(pl, pl_cuda_arrays(pl, kept, l->kept, "[V]"), 1));
+	ww_str_addf(s, "%s\n", pl_indent(pl, pl_cuda_loads(pl, l->lane, kept, l->kept, "c", ""), 1));
+	ww_str_adds(&place,
+		"\t\tconst ix_t own = first + u * high;\n\t\tconst bool live = own < rows;\n"
+		"\t\tconst ix_t row = live ? own : rows - 1;\n");
+	pl_decode(pl, &place, "\t\t", k->row, l->n_row, "row");
+	ww_str_addf(s, "%s}\n\n", point_loops(pl, k, place.p, ""));
+	k->launch = pl_named(pl, k,
+		"\t{\n%s\t\tconst long long rows = %s, cols = %s / v, high = ww_max(1, %d / cols);\n\n"
+		"\t\tif (cols > 1024)\n\t\t\tww_fail(p, \"rows are too long for a block\");\n"
+		"\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_U\", %d);\n\t\tww_define(p, \"@_BLOCK\", high * cols);\n"
+		"\t\tww_launch(p, \"@\", ww_cdiv(rows, %d * high), 1, 1, high * cols, 1, 1);\n%s\t}\n",
+		pick_v(pl, k), rows, cols, l->threads, l->unroll, l->unroll, pl_plan_args(pl, k, "\t\t"));
 }
 
 /* The loads of all of a thread's vectors, ahead of the first store: the compiler moves none past a store. */
@@ -515,7 +545,7 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_TX * @_TY) @(%s)\n{\n%s"
 			"\tenum { TX = @_TX, TY = @_TY%s };\n"
 			"\t__shared__ double box[TY > 1 ? TX * TY * 2 : 1];\n"
-			"\tconst int tx = threadIdx.x %% TX, ty = TY > 1 ? threadIdx.x / TX : 0;\n"
+			"\tconst int tx = threadIdx.x %% TX, ty = TY > 1 ? threadIdx.x / TX %% TY : 0;\n"
 			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x * TX + tx;\n"
 			"%s\n\t(void)box;\n%s}\n\n",
 			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), l->held ? pl_fmt(pl, ", CH = %s_CH", k->name) : "",
@@ -799,7 +829,10 @@ static void print_rows_ring(struct pl *pl, struct kern *k, struct ww_str *s)
 void pl_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	if (k->kind == K_POINT)
-		(k->loop->beside ? print_point_beside : k->loop->by_row ? print_point_by_row : print_point)(pl, k, s);
+		(k->loop->beside          ? print_point_beside
+				: k->loop->by_row ? print_point_by_row
+				: k->loop->kept   ? print_point_down
+								  : print_point)(pl, k, s);
 	else if (k->kind == K_ROW)
 		(k->loop->ring                   ? print_rows_ring
 				: k->loop->several       ? print_windows

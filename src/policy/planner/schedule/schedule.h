@@ -69,6 +69,8 @@ struct loop {
 	int segment;      /* so many elements of a row are read at once, at least */
 	int asks_ahead;   /* cuda, pointwise: a thread's vectors are all loaded before the first is stored */
 	int behind;       /* cuda, pointwise: a thread computes all of its vectors before it stores the first */
+	int kept;         /* cuda, pointwise: a thread's vectors are the same columns of several rows, and the last so many
+	                   * loads of a pass, which no row changes, are done once; 0: none */
 	int across; /* pointwise: rows are neighbours for some operands (cuda: a warp does so many of few columns); 0: no;
 	             * cuda, ROWS: neighbouring threads do so many of the lane, and as many rows beside them */
 	int threads, vec;       /* cuda: of a block (rows: least for one row); elements of a vector, at most */
