@@ -35,7 +35,7 @@ OTHERS = ["across", "attention_bands", "attention_halves", "attention_hot", "cha
           "halves_turned", "held_columns", "last_step", "kept_down", "lines_shared", "modulated",
           "phases", "phases_apart", "rows_apart", "rows_beside", "running_minimum", "scaled_heads",
           "scan_beside_maximum", "scans_back_in_rows", "scans_from_the_end", "short_products",
-          "shuffled_channels", "small_products", "softmax_last", "sorted_values", "stored_across",
+          "shuffled_channels", "small_products", "softmax_last", "sorted_values", "stored_across", "summed_places",
           "transposed_columns", "transposed_volume", "windows_kept", "windows_of_windows"]
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 

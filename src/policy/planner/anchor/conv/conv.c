@@ -65,7 +65,7 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	s->conv.library_only = !template || s->conv.last;
 	if ((y = pl_conv_by_product(pl, n, s, x, w, library, size)))
 		return y;
-	if (!template && !library) {
+	if ((!template && !library) || pl_conv_is_sum(pl, s, size)) {
 		pl->n_anchor--;
 		return pl_conv_by_reduction(pl, n, s, x, w, nd + 2, size);
 	}

@@ -45,6 +45,8 @@ struct val *pl_conv_by_phases(
 /* The general convolution: x and w as values over (n, k, out..., c, kernel...). */
 struct val *pl_conv_by_reduction(struct pl *pl, struct gnode *n, struct anchor *s, struct val *x, struct val *w,
 	int rank, const struct ix *const *out);
+/* cuda: is that what takes the least time? */
+int pl_conv_is_sum(struct pl *pl, const struct anchor *s, const struct ix *const *out);
 /* The result, of sizes `out`, by a matrix product, for which s, the last anchor, is dropped; NULL: it is none. library:
  * the library, too, computes such operands. */
 struct val *pl_conv_by_product(struct pl *pl, struct gnode *n, const struct anchor *s, struct val *x, struct val *w,
