@@ -30,8 +30,9 @@ GRAPHS = ["adjoining_windows", "attention_masks", "channels_last", "concatenated
           "product_ends", "residual_sums", "rnn_of_rows", "rnn_stack", "rows_of_parts", "scans_in_rows",
           "small_matrices", "sorts", "stored_last", "thin_products", "turned_products", "turned_results",
           "turned_rows", "windows"]
-OTHERS = ["across", "attention_bands", "attention_halves", "attention_hot", "channels_last_3d",
-          "few_columns", "first_few", "gated_last", "gather_outer", "groups_scanned",
+OTHERS = ["across", "attention_bands", "attention_halves", "attention_hot", "channels_alone",
+          "channels_last_3d",
+          "few_columns", "first_few", "gated_last", "gather_outer", "groups_last", "groups_scanned",
           "halves_turned", "held_columns", "last_step", "kept_down", "lines_shared", "modulated",
           "phases", "phases_apart", "rows_apart", "rows_beside", "running_minimum", "scaled_heads",
           "scan_beside_maximum", "scans_back_in_rows", "scans_from_the_end", "short_products",

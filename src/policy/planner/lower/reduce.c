@@ -438,15 +438,31 @@ static struct val *normalise_last(struct pl *pl, struct val *y, double eps, stru
 	return MUL(SUB(y, *mu), *rstd);
 }
 
-/* x, an operand of n, with each of g groups of its channels normalised; last: as it lies channels-last. */
-static struct val *normalise_groups(
-	struct pl *pl, struct gnode *n, struct val *x, int64_t g, int last, double eps, struct val **mu, struct val **rstd)
+/* Does x (n, channel, space...) have so few pixels, of channels-last images, that the threads of a channel hold them,
+ * and channels enough for that?  Where each is a group of its own one kernel then has its sums, in no parts, and what
+ * is made of them. */
+static int has_short_columns(const struct pl *pl, const struct val *x)
+{
+	enum { HELD = 1024, THREADS = 64 };
+	int64_t pixels = 1;
+
+	for (int d = 2; d < x->rank; d++)
+		pixels *= ix_num(x->size[d]);
+	return pl_is_last(pl, x) && pixels <= HELD &&
+		16 * ix_num(x->size[0]) * ix_num(x->size[1]) >=
+		THREADS * (int64_t)(pl->dev.sm_count > 0 ? pl->dev.sm_count : 132);
+}
+
+/* x, an operand of n, with each of g groups of its channels normalised; by_channel: as what lies channels-last and is
+ * large. */
+static struct val *normalise_groups(struct pl *pl, struct gnode *n, struct val *x, int64_t g, int by_channel,
+	double eps, struct val **mu, struct val **rstd)
 {
 	const struct ix *size[PL_MAX_RANK], *full[PL_MAX_RANK];
-	int rank = x->rank;
+	int rank = x->rank, short_columns = g == ix_num(x->size[1]) && has_short_columns(pl, x);
 	struct val *y;
 
-	if (last)
+	if (pl_is_last(pl, x))
 		pl_keep_last(pl, x, all_dims(x) & ~2u);
 	memcpy(full, x->size, sizeof(full));
 	size[0] = x->size[0];
@@ -459,7 +475,7 @@ static struct val *normalise_groups(
 	if (rank + 1 > PL_MAX_RANK)
 		pl_cannot(pl, n, "its values would have too many dimensions");
 	x = pl_reshape(pl, x, rank + 1, size);
-	y = last ? normalise_last(pl, x, eps, mu, rstd) : NULL;
+	y = by_channel && !short_columns ? normalise_last(pl, x, eps, mu, rstd) : NULL;
 	if (!y)
 		y = normalise(pl, x, all_dims(x) & ~3u, eps, mu, rstd);
 	return pl_reshape(pl, y, rank, full);
@@ -470,11 +486,12 @@ static int is_large(const struct val *x, int64_t bytes) { return pl_numel_now(x)
 static void group_norm(struct pl *pl, struct gnode *n)
 {
 	struct val *x = pl_need_val(pl, n, 0, "input"), *w, *b, *y;
-	int native = n->variant == NATIVE, large = is_large(x, BY_CHANNEL);
+	int native = n->variant == NATIVE;
 	int64_t g = native ? pl_arg_int(pl, n, 6, "group", 1) : pl_arg_int(pl, n, 1, "num_groups", 1);
+	int alone = g == ix_num(x->size[1]), large = is_large(x, BY_CHANNEL);
 	double eps = native ? pl_arg_num(pl, n, 7, "eps", 1e-5) : pl_arg_num(pl, n, 4, "eps", 1e-5);
 
-	x = large ? pl_norm_last(pl, n, x) : x;
+	x = is_large(x, alone ? CHANNEL_ALONE : BY_CHANNEL) ? pl_norm_last(pl, n, x) : x;
 	y = normalise_groups(pl, n, x, g, large && pl_is_last(pl, x), eps, &n->out[1], &n->out[2]);
 	w = per_channel(pl, native ? pl_arg_val(pl, n, 1, "weight") : pl_arg_val(pl, n, 2, "weight"), x->rank);
 	b = per_channel(pl, native ? pl_arg_val(pl, n, 2, "bias") : pl_arg_val(pl, n, 3, "bias"), x->rank);
@@ -488,7 +505,7 @@ static void instance_norm(struct pl *pl, struct gnode *n)
 
 	if (!pl_arg_int(pl, n, 5, "use_input_stats", 1))
 		pl_cannot(pl, n, "it uses running statistics");
-	y = is_large(x, CHANNEL_ALONE) && pl_is_last(pl, x)
+	y = (is_large(x, CHANNEL_ALONE) || has_short_columns(pl, x)) && pl_is_last(pl, x)
 		? normalise_groups(pl, n, x, ix_num(x->size[1]), 1, eps, &mu, &r)
 		: normalise(pl, x, all_dims(x) & ~3u, eps, &mu, &r);
 	done(n,

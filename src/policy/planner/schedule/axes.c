@@ -189,14 +189,17 @@ static int merge_for_vectors(struct pl *pl, struct kern *k, const struct ix **of
 	return 1;
 }
 
-/* Elements that are read one after the other in memory by axis v. */
-static double read_along(struct pl *pl, struct kern *k, const struct ix_atom *v)
+/* Elements that are read, and stored, one after the other in memory by axis v. */
+static double moved_along(struct pl *pl, struct kern *k, const struct ix_atom *v)
 {
-	const struct ix *off[512], *coef, *rest;
+	const struct ix *off[512 + PL_MAX_STORES], *coef, *rest;
 	struct buf *buf[512];
 	double sum = 0;
+	int n = pl_kern_loads(pl, k, off, buf, 512);
 
-	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++) {
+	for (int o = 0; o < k->n_out; o++)
+		off[n++] = pl_offset(pl, k->out[o]->root, k->out_idx[o]);
+	for (int i = 0; i < n; i++) {
 		double places = ix_affine(pl, off[i], v, &coef, &rest) && ix_is(coef, 1);
 
 		for (int d = 0; d < k->n_row + k->n_col; d++) {
@@ -210,20 +213,21 @@ static double read_along(struct pl *pl, struct kern *k, const struct ix_atom *v)
 }
 
 /* The column that most is read along becomes the last one, where their order is nobody's (both dimensions of an image
- * that is read turned are summed).  Lanes would read across memory; so the columns are often one. */
+ * that is read turned are summed; cuda: what is stored is, too, as the channels of a group channels-last).  Lanes would
+ * read across memory; so the columns are often one. */
 static void order_columns(struct pl *pl, struct kern *k)
 {
 	double most;
 	int best = k->n_col - 1;
 
-	if (k->kind != K_ROW || k->n_col < 2 || pl_stores_per_column(k))
+	if (k->kind != K_ROW || k->n_col < 2 || (pl_stores_per_column(k) && pl->target == WW_TARGET_CPU))
 		return;
 	for (int i = 0; i < k->n_red; i++)
 		if (k->red[i]->red >= RED_ARGMAX || k->red[i]->scans)
 			return;
-	most = read_along(pl, k, k->col[best]);
+	most = moved_along(pl, k, k->col[best]);
 	for (int c = k->n_col - 2; c >= 0; c--) {
-		double n = read_along(pl, k, k->col[c]);
+		double n = moved_along(pl, k, k->col[c]);
 
 		if (n > most) {
 			most = n;
