@@ -588,7 +588,7 @@ static struct val *lines(struct pl *pl, enum pl_red red, struct val *a, int nred
 		if (k == nred - 1 || parts >= threads || (inner <= PART && 2 * parts * part_threads(inner) >= threads))
 			break;
 	}
-	a = parts < threads ? a : fewer_parts(pl, a, first + k - 1, parts, inner, 2 * threads);
+	a = fewer_parts(pl, a, first + k - 1, parts, inner, threads + threads / 2);
 	nred = a->rank - first;
 	for (int d = 0; d < first + k; d++)
 		if (d != lane)
