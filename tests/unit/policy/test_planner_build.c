@@ -1562,7 +1562,7 @@ static void test_order_of_dimensions(void **state)
 		int n, c, k, side, kernel, last;
 	} rows[] = { { 25, 64, 64, 43, 3, 1 }, { 64, 128, 128, 56, 3, 0 }, { 256, 24, 64, 128, 3, 1 },
 		{ 64, 128, 128, 56, 1, 0 }, { 64, 127, 128, 56, 3, 0 }, { 1, 24, 24, 8, 3, 0 }, { 256, 8, 64, 128, 3, 0 },
-		{ 256, 16, 64, 128, 3, 0 }, { 6, 96, 48, 64, 3, 0 }, { 320, 48, 48, 28, 3, 1 } };
+		{ 256, 16, 64, 128, 3, 0 }, { 6, 96, 48, 64, 3, 0 }, { 320, 48, 48, 28, 3, 0 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
@@ -1592,7 +1592,7 @@ static void test_order_of_strided_filters(void **state)
 		json_array_set_new(args, 3, json_pack("[i,i]", 2, 2));
 		double gain = gain_of_last(g);
 
-		if ((gain > 1 / 0.95) != rows[i].last)
+		if ((gain > 1) != rows[i].last)
 			fail_msg("row %zu: %.2f", i, gain);
 	}
 }
@@ -1886,17 +1886,20 @@ static void test_group_norm_channels_last(void **state)
 }
 
 /* Our template for tensor cores, or the library, which is faster where the template's tiles do not fill a small image,
- * or one round of multiprocessors. */
+ * or one round of multiprocessors.  Of up to 64 filters tiles of 64 count; cuDNN is slow where filters have more than
+ * nine taps. */
 static void test_template_or_library(void **state)
 {
 	static const struct {
-		int n, c, k, side, template;
-	} rows[] = { { 71, 192, 96, 58, 1 }, { 80, 64, 128, 40, 1 }, { 8, 192, 192, 40, 1 }, { 53, 192, 192, 17, 0 },
-		{ 25, 64, 64, 43, 0 }, { 2, 256, 256, 40, 0 }, { 2, 250, 250, 40, 1 } };
+		int n, c, k, side, kernel, template;
+	} rows[] = { { 71, 192, 96, 58, 3, 1 }, { 80, 64, 128, 40, 3, 1 }, { 8, 192, 192, 40, 3, 1 },
+		{ 53, 192, 192, 17, 3, 0 }, { 25, 64, 64, 43, 3, 0 }, { 2, 256, 256, 40, 3, 0 }, { 2, 250, 250, 40, 3, 1 },
+		{ 512, 48, 48, 20, 3, 1 }, { 512, 48, 12, 20, 3, 0 }, { 2, 256, 160, 96, 9, 1 }, { 37, 128, 79, 7, 5, 1 },
+		{ 37, 128, 79, 7, 3, 0 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
-		json_t *g = convolution_and_norm(rows[i].n, rows[i].c, rows[i].k, rows[i].side, 3);
+		json_t *g = convolution_and_norm(rows[i].n, rows[i].c, rows[i].k, rows[i].side, rows[i].kernel);
 		struct pl_result r;
 
 		build(g, "cuda", &r);

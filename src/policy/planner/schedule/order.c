@@ -36,6 +36,10 @@ static const double STRIDED_WORK = 80e6, STRIDED_FEW_3D = 50e6;
 static const double DILATED_LINE_LAST = 30e6, DILATED_LINE = 60e6;
 /* Of up to 64 filters, whose tiles are less efficient. */
 static const double TF32_FEW = 115e6, HALF_FEW = 206e6;
+/* The part of TF32's that is reached in two dimensions with more than nine taps (.54 with 35 taps, KernelBench
+ * level1/56; .65 and .7 with 25), and a step of the loop there (three tasks of 25 to 81 taps, K of 3,200 to 20,736 and
+ * few tiles: .55 to 1.1 us; of halves not measured). */
+static const double LARGE = .54, LARGE_STEP_US = .55;
 /* The same in three dimensions, of 33 to 64 filters (KernelBench level1/61 and 68: 55 and 62; with 24 filters,
  * level1/70, TF32_FEW). */
 static const double TF32_FEW_3D = 60e6;
@@ -189,6 +193,15 @@ static double dilated_line_us(const struct anchor *s, double rate)
 		: 0;
 }
 
+/* Is it forward, of two dimensions and without groups, and has more than nine taps? */
+static int is_large_image(const struct anchor *s)
+{
+	double taps;
+
+	pl_conv_work(s, &taps);
+	return s->conv.nd == 2 && s->conv.groups == 1 && !s->conv.transposed && taps > 9;
+}
+
 /* The engine's time where operands and result lie channels-last, in 16 bits or fp32.  Each group has tiles of its own.
  */
 static double engine_us(const struct anchor *s, int half)
@@ -196,9 +209,14 @@ static double engine_us(const struct anchor *s, int half)
 	int64_t groups = s->conv.groups, c = ix_num(s->in[0].size[1]) / groups, k = ix_num(s->out->size[1]) / groups;
 	int few = groups == 1 && k <= 64, tile = groups > 1 || (half && !few) ? 32 : 64;
 	double taps, work = pl_conv_work(s, &taps), rate = half ? few ? HALF_FEW : HALF_WORK : few ? TF32_FEW : TF32_WORK;
+	double step = ENGINE_STEP_US;
 
 	if (s->conv.nd == 3 && few && !half && !s->conv.transposed && k > 32)
 		rate = TF32_FEW_3D;
+	if (is_large_image(s)) {
+		rate *= half ? 1 : LARGE;
+		step = s->out->dt == WW_F32 ? LARGE_STEP_US : step;
+	}
 	if (c == 1 && k == 1)
 		return ENGINE_US + work / DEPTHWISE_WORK;
 	if (pl_is_slow_gradient(s))
@@ -207,7 +225,7 @@ static double engine_us(const struct anchor *s, int half)
 		rate *= s->conv.dil[0] > 1 || s->conv.dil[1] > 1 || s->conv.dil[2] > 1 ? DILATED_3D : STRIDED_3D;
 	else if (is_strided_gradient(s) && !half)
 		rate = fmin(rate, s->conv.nd == 3 && k <= 32 ? STRIDED_FEW_3D : STRIDED_WORK);
-	return ENGINE_US + ceil((double)c * taps / (half ? 64 : 32)) * ENGINE_STEP_US +
+	return ENGINE_US + ceil((double)c * taps / (half ? 64 : 32)) * step +
 		work / (filled(c, 4, 32) * filled(k, tile, tile)) / rate;
 }
 

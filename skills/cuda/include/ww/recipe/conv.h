@@ -154,13 +154,16 @@ static struct ww_conv_packed ww_conv_pack(
 	const long long all = c->c * pixels, rows = all > 0x7fffffff ? c->c : 1;
 	const long long blocks = ww_cdiv(c->c, ww_conv_channels[operands]), pitch = blocks * ww_conv_halves[operands];
 	struct ww_conv_packed to;
+	long long parts;
 
 	to.x = ww_scratch(p, 2 * c->n * pixels * pitch);
 	to.w = ww_scratch(p, 2 * c->k * apart * ww_conv_taps(c, ahead, apart) * pitch);
 	to.x_scales = ww_scratch(p, 4 * c->n);
 	to.w_scales = ww_scratch(p, 4 * c->k);
 	ww_memset(p, to.x_scales, 0, 4 * c->n, 0);
-	ww_launch(p, "ww::absmax_all<0>", ww_max(1, ww_min(all / 16384, 64)), c->n, 1, 256, 1, 1);
+	/* few images have more blocks each: 64 have too few loads under way for memory */
+	parts = ww_max(1, ww_min(all / 16384, ww_max(64, 512 / ww_max(1, c->n))));
+	ww_launch(p, "ww::absmax_all<0>", parts, c->n, 1, 256, 1, 1);
 	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
 	ww_arg_i64(p, all);
 	ww_arg_i64(p, 0);

@@ -113,10 +113,19 @@ static int is_few(const struct pl *pl, const struct anchor *sp, int bare)
 	return taps > 1 && MORE * few < fmin(fmax(library, pl_conv_library_us(sp, bare)), pl_conv_direct_us(pl, sp));
 }
 
+/* Filters of a tile of the tensor-core template, as its estimate has it (transposed ones were measured with 128). */
+static int filters_of(const struct pl *pl, const struct anchor *sp)
+{
+	const struct knobs none = { 0 };
+	struct ww_conv_way way = pl_conv_way(pl, sp, &none);
+
+	return way.tile.tiles && !sp->conv.transposed ? way.filters : 128;
+}
+
 /* Does the first version use the library?  Measured on an H200: the tensor-core template beat the library (1.05 to 2.7
- * times) if the work pays for its packing and its tiles of 64 input and 128 output channels are filled to 0.4, or to
- * 0.25 if dilated and with a fused reader.  Transposed convolutions filled to 0.5 lost (0.7), as did a dilated one with
- * nothing fused (0.77).  conv_direct (a thread a pixel) won for depthwise and for transposed grouped ones (2 to 30
+ * times) if the work pays for its packing and its tiles of 64 input and 128 or 64 output channels are filled to 0.4, or
+ * to 0.25 if dilated and with a fused reader.  Transposed convolutions filled to 0.5 lost (0.7), as did a dilated one
+ * with nothing fused (0.77).  conv_direct (a thread a pixel) won for depthwise and for transposed grouped ones (2 to 30
  * times).  The search tries both. */
 static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs *kn, int bare)
 {
@@ -136,12 +145,12 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 	for (int e = 0; e < sp->conv.nd; e++)
 		least = sp->conv.dil[e] > 1 && !bare ? 0.25 : least;
 	least = sp->conv.transposed ? 0.6 : least;
-	if (!fits_tensor_cores(pl, sp) || work < 1 << 29)
+	if (!fits_tensor_cores(pl, sp) || (work < 1 << 29 && !is_faster(pl, sp, bare)))
 		return 1;
 	if (is_by_estimate(sp) && is_faster(pl, sp, bare))
 		return 0;
-	return sp->conv.nd != 2 || taps < 3 || filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least ||
-		is_slower(pl, sp, bare);
+	return sp->conv.nd != 2 || taps < 3 ||
+		filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], filters_of(pl, sp)) < least || is_slower(pl, sp, bare);
 }
 
 /* Is the first version a thread a pixel, although the tensor-core template, which rounds as TF32 does and packs its
