@@ -2495,15 +2495,16 @@ static void test_small_groups(void **state)
 static void test_filters_of_16_bits(void **state)
 {
 	static const struct {
-		int c, k, kernel, groups;
+		int n, c, k, kernel, groups;
 		const char *recipe;
-	} rows[] = { { 112, 224, 3, 112, "ww_recipe_conv_direct(" }, { 1, 5, 1, 1, "ww_recipe_conv_direct(" },
-		{ 32, 64, 3, 8, "ww_recipe_conv_direct(" }, { 8, 8, 3, 1, "ww_recipe_conv_direct(" },
-		{ 64, 64, 3, 1, "ww_recipe_conv_library(" }, { 64, 96, 1, 1, "ww_recipe_gemm" } };
+	} rows[] = { { 64, 112, 224, 3, 112, "ww_recipe_conv_direct(" }, { 64, 1, 5, 1, 1, "ww_recipe_conv_direct(" },
+		{ 64, 32, 64, 3, 8, "ww_recipe_conv_direct(" }, { 64, 8, 8, 3, 1, "ww_recipe_conv_direct(" },
+		{ 64, 64, 64, 3, 1, "ww_recipe_conv_library(" }, { 64, 64, 96, 1, 1, "ww_recipe_gemm" },
+		{ 2048, 16, 32, 3, 1, "ww_recipe_conv_few(" }, { 2048, 32, 32, 3, 1, "ww_recipe_conv_library(" } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
-		json_t *g = half_convolution(64, rows[i].c, rows[i].k, 16, rows[i].kernel, rows[i].groups);
+		json_t *g = half_convolution(rows[i].n, rows[i].c, rows[i].k, 16, rows[i].kernel, rows[i].groups);
 		struct pl_result r;
 
 		build(g, "cuda", &r);

@@ -44,7 +44,7 @@
  * mostly empty, and for everything that conv_tc does not cover.  What bounds it are loads: a pixel alone reads a weight
  * and an element for each of its multiply-adds; four pixels of a column, 7 x 7 and depthwise, read 119 for 196.
  *
- * conv_few.cuh: up to 16 input channels by pairs of fp16, with nothing packed but filters.
+ * conv_few.cuh: up to 32 input channels by pairs of fp16, with nothing packed but filters; 16 bits by one product.
  *
  * Rejected: finding the scales and packing in one cooperative kernel, one group of images after the other, so that the
  * second read hits L2 (203 us instead of 154 on an H200: too few loads in flight between grid barriers).

@@ -402,8 +402,8 @@ double pl_conv_few_us(const struct pl *pl, const struct anchor *s)
 	int nd = s->conv.nd, line = nd == 1, deep = nd == 3;
 	struct ww_conv_few_way way;
 
-	if (s->conv.library_only || s->conv.wide == WIDE || s->out->dt != WW_F32 || s->conv.groups > 1 ||
-		s->conv.transposed || ix_num(s->in[0].size[1]) > WW_CONV_FEW_CHANNELS || pl->dev.cc != 90)
+	if (s->conv.library_only || s->conv.wide == WIDE || (s->out->dt != WW_F32 && !pl_is_half(s->out->dt)) ||
+		s->conv.groups > 1 || s->conv.transposed || ix_num(s->in[0].size[1]) > WW_CONV_FEW_CHANNELS || pl->dev.cc != 90)
 		return INFINITY;
 	way = ww_conv_few_way(&(struct ww_conv_few){ .n = ix_num(y[0]) * (deep ? ix_num(y[2]) : 1),
 							  .c = ix_num(s->in[0].size[1]),
@@ -414,9 +414,10 @@ double pl_conv_few_us(const struct pl *pl, const struct anchor *s)
 							  .r = line ? 1 : ix_num(w[nd]),
 							  .s = ix_num(w[1 + nd]),
 							  .stride = { line ? 1 : (int)s->conv.stride[nd - 2], (int)s->conv.stride[nd - 1] },
-							  .dil = { line ? 1 : (int)s->conv.dil[nd - 2], (int)s->conv.dil[nd - 1] } },
+							  .dil = { line ? 1 : (int)s->conv.dil[nd - 2], (int)s->conv.dil[nd - 1] },
+							  .half = s->out->dt != WW_F32 },
 		pl->dev.sm_count);
-	return way.us > 0 ? LAUNCH_US + PACK_US + way.us : INFINITY;
+	return way.us > 0 ? LAUNCH_US + (s->out->dt == WW_F32 ? PACK_US : 0) + way.us : INFINITY;
 }
 
 double pl_conv_halves_us(const struct anchor *s)

@@ -29,6 +29,7 @@ struct ww_conv2d {
 	             * strides of 1, or of 2, 4 and 8 where taps lie side by side */
 	int pairs;  /* conv_tc: 2, staged and bn 128, one pair of warpgroups multiplies while the other stores */
 	int filters; /* conv_tc, not exact: 64 in a tile in place of 128; bn 256, also with two pairs */
+	int half;    /* conv_few: elements of 16 bits */
 };
 
 static int ww_conv_or1(int v) { return v ? v : 1; }
@@ -262,20 +263,20 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	ww_arg_buf(p, packed.x_scales, 0);
 }
 
-/* Leading arguments: const float *x, const __half *w, const unsigned *sw. */
+/* Leading arguments: const float *x, const __half *w, const unsigned *sw; half: const T *x, *w. */
 static void ww_recipe_conv_few(struct ww_plan *p, const struct ww_conv2d *c)
 {
 	const struct ww_conv g = ww_conv_geometry(c);
 	const struct ww_conv_few few = { g.n * g.out[0], g.c, g.k, g.out[1], g.out[2], g.kernel[0], g.kernel[1],
-		g.kernel[2], { g.stride[1], g.stride[2] }, { g.dilation[1], g.dilation[2] } };
+		g.kernel[2], { g.stride[1], g.stride[2] }, { g.dilation[1], g.dilation[2] }, c->half };
 	const long long taps = ww_conv_elements(g.kernel, 3), sms = ww_device(p)->sm_count;
 	struct ww_conv_few_way way = { 0, 0, 0, 0, 0, 0, 0 };
 	long long columns, tiles, rounds;
-	int w, scales;
+	int w = 0, scales = 0;
 
 	if (g.transposed || g.groups != 1 || g.c > WW_CONV_FEW_CHANNELS || g.out[0] < 1 || g.out[1] < 1 || g.out[2] < 1 ||
 		ww_conv_elements(g.out, 3) > 0x7fffffff || ww_conv_elements(g.in, 3) > 0x7fffffff) {
-		ww_fail(p, "conv_few: needs up to 16 channels, groups 1");
+		ww_fail(p, "conv_few: needs up to 32 channels, groups 1");
 		return;
 	}
 	way = ww_conv_few_way(&few, (int)sms);
@@ -283,9 +284,11 @@ static void ww_recipe_conv_few(struct ww_plan *p, const struct ww_conv2d *c)
 		ww_fail(p, "conv_few: no tile fits");
 		return;
 	}
-	w = ww_scratch(p, 2 * 64 * taps * g.k);
-	scales = ww_scratch(p, 4 * g.k);
-	ww_conv_pack_filters(p, &g, 1, 0, 1, w, scales);
+	if (!c->half) {
+		w = ww_scratch(p, 2 * 64 * taps * g.k);
+		scales = ww_scratch(p, 4 * g.k);
+		ww_conv_pack_filters(p, &g, 1, 0, 1, w, scales);
+	}
 	ww_conv_define(p, c->kernel, &g, 0, way.tw, way.th, 1, 0, 0, 1, 0, 0, way.filters, 1, 1);
 	columns = ww_cdiv(g.k, way.filters);
 	tiles = way.tiles / columns;
@@ -293,8 +296,9 @@ static void ww_recipe_conv_few(struct ww_plan *p, const struct ww_conv2d *c)
 	ww_launch(p, c->kernel, ww_cdiv(tiles, rounds), columns, 1, WW_CONV_FEW_THREADS, 1, 1);
 	ww_shared(p, way.shared);
 	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
-	ww_arg_buf(p, w, 0);
-	ww_arg_buf(p, scales, 0);
+	ww_arg_buf(p, c->half ? c->w_buf : w, c->half ? c->w_offset_bytes : 0);
+	if (!c->half)
+		ww_arg_buf(p, scales, 0);
 }
 
 /* A convolution c (fp32, NCHW, one group, not transposed; y_buf is not read) by the library, in halves and

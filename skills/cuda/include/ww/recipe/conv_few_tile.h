@@ -10,11 +10,12 @@
 struct ww_conv_few {
 	long long n, c, k, oh, ow, t, r, s;
 	int stride[2], dil[2];
+	int half; /* elements of 16 bits */
 };
 
 /* Input channels that conv_few is for; threads of its block; bytes of shared memory that a block can have, and one of
  * two on a multiprocessor, and what a block needs of it besides filters and image. */
-enum { WW_CONV_FEW_CHANNELS = 16, WW_CONV_FEW_THREADS = 256, WW_CONV_FEW_SHARED = 232448, WW_CONV_FEW_HALF = 115712 };
+enum { WW_CONV_FEW_CHANNELS = 32, WW_CONV_FEW_THREADS = 256, WW_CONV_FEW_SHARED = 232448, WW_CONV_FEW_HALF = 115712 };
 enum { WW_CONV_FEW_OWN = 8 * 8 * 40 * 4 + 64 * 4 + 64 };
 
 /* th rows of tw columns of pixels, tw the whole row or a multiple of 32; filters of a tile, tiles of all filters and
@@ -51,21 +52,23 @@ static inline int ww_conv_few_vector(const struct ww_conv_few *c, int tw, int th
  * multiprocessor issues in a clock, and beside them an mma in 1.6 clocks, or 128 bytes of shared memory in one.  As 12
  * convolutions of KernelBench took (30 November 2026), by a kernel of other counts, neither hides much of the other:
  * ISSUE and BESIDE are their parts of the time, and a block alone on a multiprocessor takes ALONE times as long.
- * Results go to memory at 17 bytes a clock. */
+ * Results go to memory at 17 bytes a clock.  Of 16 bits a third of the products and half of the loads are left, which
+ * have not been measured. */
 static inline double ww_conv_few_us(const struct ww_conv_few *c, const struct ww_conv_few_way *w, int sms)
 {
 	static const double CLOCKS = 1755, MMA = 1.6, BYTES = 17, LATENCY = 2500, APART = 2.3, LAUNCH = 1.5, L2_MB = 50;
 	static const double STEP = 53, END = 240, REST = 100, FILL = 43, ISSUE = 1.35, BESIDE = 0.75, ALONE = 1.2;
 	long long steps = ww_conv_few_steps(c);
 	double groups = (double)ww_conv_up(ww_conv_up((long long)w->tw * w->th, 32), 8) * 8, tiles_of = w->filters / 16.0;
-	double stores = 0.8 + 0.8 / ww_conv_few_vector(c, w->tw, w->th);
-	double issue = ((double)steps * (12 * tiles_of + STEP) + END * stores * tiles_of + REST) / 4;
-	double products = (double)steps * ww_conv_more(tiles_of * 12 * MMA, 18 + 8 * tiles_of);
+	double stores = 0.8 + 0.8 / ww_conv_few_vector(c, w->tw, w->th), part = c->half ? 0.5 : 1;
+	double mma = (c->half ? 4 : 12) * tiles_of;
+	double issue = ((double)steps * (mma + part * STEP) + END * stores * tiles_of + REST) / 4;
+	double products = (double)steps * ww_conv_more(mma * MMA, part * (18 + 8 * tiles_of));
 	double results = (double)c->n * (double)c->k * (double)c->oh * (double)c->ow, each = results / (double)w->tiles;
 	double piece = w->tw < c->ow ? w->tw : (double)w->th * (double)c->ow;
-	double apart = 4e-6 * results > L2_MB && c->ow % 8 ? ww_conv_less(1, 16 / piece) : 0;
-	double stage = (double)ww_conv_few_items(c, w->tw, w->th) * FILL / 128 * ISSUE + LATENCY;
-	double end = each * 4 / BYTES * (1 + APART * apart) * (c->ow % 2 && w->tw < c->ow ? 2 : 1);
+	double apart = part * 4e-6 * results > L2_MB && c->ow % 8 ? ww_conv_less(1, 16 / piece) : 0;
+	double stage = (double)ww_conv_few_items(c, w->tw, w->th) * part * FILL / 128 * ISSUE + LATENCY;
+	double end = each * part * 4 / BYTES * (1 + APART * apart) * (c->ow % 2 && w->tw < c->ow ? 2 : 1);
 	double tile = (groups * (ISSUE * issue + BESIDE * products) + stage) * (w->resident > 1 ? 1 : ALONE);
 	double rounds = (double)ww_conv_up(w->tiles, (long long)sms * w->resident) * w->resident;
 
@@ -78,12 +81,12 @@ static inline struct ww_conv_few_way ww_conv_few_way(const struct ww_conv_few *c
 {
 	enum { STRIP = 128 };
 	struct ww_conv_few_way best = { 0, 0, 0, 0, 0, 0, 0 };
-	long long steps = ww_conv_few_steps(c), rows = ww_conv_up(c->k, 16);
+	long long steps = ww_conv_few_steps(c), rows = ww_conv_up(c->k, 16), parts = c->half ? 1 : 2;
 
-	for (int most = steps > 16 ? 2 : 4; most >= 1; most--) { /* long sums have twice the registers */
+	for (int most = steps > 16 && !c->half ? 2 : 4; most >= 1; most--) { /* long sums have twice the registers */
 		long long columns = ww_conv_up(rows, most);
 
-		for (int wide = 512; wide >= 32; wide /= 2)
+		for (int wide = c->half ? 2048 : 512; wide >= 32; wide /= 2)
 			for (int th = 1; th <= 64 && th <= c->oh; th++) {
 				struct ww_conv_few_way w = { wide < c->ow ? wide : (int)c->ow, th, 0, 1, 0, 0, 0 };
 
@@ -91,8 +94,8 @@ static inline struct ww_conv_few_way ww_conv_few_way(const struct ww_conv_few *c
 					(best.us > 0 && wide < STRIP && wide < c->ow))
 					continue;
 				w.filters = 16 * (int)ww_conv_up(rows, columns);
-				w.shared = w.filters / 16 * steps * 1024 + ww_conv_up(ww_conv_few_items(c, w.tw, th), 32) * 256 +
-					steps * 32 + WW_CONV_FEW_OWN;
+				w.shared = w.filters / 16 * steps * 512 * parts +
+					ww_conv_up(ww_conv_few_items(c, w.tw, th), 32) * 128 * parts + steps * 32 + WW_CONV_FEW_OWN;
 				if (w.shared > WW_CONV_FEW_SHARED)
 					continue;
 				w.resident = w.shared <= WW_CONV_FEW_HALF ? 2 : 1;

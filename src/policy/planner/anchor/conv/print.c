@@ -109,7 +109,7 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct anchor *sp = k->anchor;
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const char *type = pl_ctype(sp->in[0].val->dt, pl->target);
-	int tc = k->loop->form == TENSOR_CORES, few = k->loop->form == FEW;
+	int tc = k->loop->form == TENSOR_CORES, few = k->loop->form == FEW, half = sp->out->dt != WW_F32;
 	struct ww_conv_way way = { 0, kn->conv.bn, 128, { kn->conv.tw, 0, 0, 0 }, 0 };
 
 	if (tc)
@@ -120,12 +120,12 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 			"const __grid_constant__ ww_tensor_map ta, const __grid_constant__ ww_tensor_map tb,\n"
 			"\t\tconst unsigned *sw, const unsigned *sx",
 			"conv_tc<@_shape>(ta, tb, sw, sx");
-	else if (few)
+	else if (few && !half)
 		pl_cuda_kernel(pl, k, s, "256, 2", "const float *conv_x, const __half *conv_w, const unsigned *sw",
 			"conv_few<@_shape>(conv_x, conv_w, sw");
 	else
-		pl_cuda_kernel(pl, k, s, "256", pl_fmt(pl, "const %s *conv_x, const %s *conv_w", type, type),
-			"conv_direct<@_shape>(conv_x, conv_w");
+		pl_cuda_kernel(pl, k, s, few ? "256, 2" : "256", pl_fmt(pl, "const %s *conv_x, const %s *conv_w", type, type),
+			few ? "conv_few<@_shape>(conv_x, conv_w" : "conv_direct<@_shape>(conv_x, conv_w");
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, "
 		".w_offset_bytes = %s,\n"
@@ -139,7 +139,10 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 		way.end == WW_CONV_STAGED      ? ", .staged = 1"
 			: way.end == WW_CONV_PAIRS ? ", .staged = 1, .pairs = 2"
 									   : "",
-		tc && way.filters == 64 ? ", .filters = 64" : "", geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
+		tc && way.filters == 64 ? ", .filters = 64"
+			: few && half       ? ", .half = 1"
+								: "",
+		geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
 }
 
 static void print_halves(struct pl *pl, struct kern *k, struct ww_str *s)
