@@ -182,7 +182,8 @@ template <class T, int W, int WV, int GROUPS, int KEYS, bool CAUSAL, bool MASKED
 	int BELOW = ww::attention_all, int ABOVE = CAUSAL ? 0 : ww::attention_all>
 static int wrong16(shape s, double limit, int hot = 0)
 {
-	typedef ww::attention16_shape<T, W, WV, GROUPS, KEYS> S;
+	typedef ww::attention16_shape<T, W, WV, GROUPS, KEYS, 1, 2> S;
+	typedef ww::attention16_shape<T, W, WV, GROUPS, KEYS, W <= 128 ? 2 : 1, 2> S_turns;
 	tensor<T> q(s.b, s.h, s.t_q, s.width, 1, 8, 1.f), k(s.b, s.h_kv, s.t_k, s.width, 1, 0, 1.f),
 		v(s.b, s.h_kv, s.t_k, s.width_v, 1, 8, 1.f);
 	std::vector<float> o((size_t)s.b * s.h * s.t_q * s.width_v, 7.f), mask;
@@ -205,7 +206,7 @@ static int wrong16(shape s, double limit, int hot = 0)
 										 : blocks,
 			1, 1, S::threads, 1, [&] {
 				if (turns)
-					ww::attention16<S, BELOW, ABOVE, MASKED, 8, M>(
+					ww::attention16<S_turns, BELOW, ABOVE, MASKED, 8, M>(
 						tq, tk, tv, blocks, group, s.h, s.t_q, s.t_k, s.width_v, scale2, e);
 				else
 					ww::attention16<S, BELOW, ABOVE, MASKED, 2, M>(
@@ -225,6 +226,7 @@ template <class T> static int wrong16_of(double limit)
 	n += wrong16<T, 128, 128, 2, 128, true>({ 1, 1, 1, 300, 300, 128, 128, NO_MASK }, limit);
 	n += wrong16<T, 80, 96, 1, 64, true>({ 2, 1, 1, 70, 70, 72, 72, NO_MASK }, limit);
 	n += wrong16<T, 48, 32, 2, 64, true>({ 1, 2, 2, 129, 131, 40, 24, NO_MASK }, limit);
+	n += wrong16<T, 32, 32, 1, 64, false>({ 2, 2, 1, 200, 90, 32, 32, NO_MASK }, limit);
 	n += wrong16<T, 256, 256, 2, 64, false>({ 1, 1, 1, 64, 65, 256, 256, NO_MASK }, limit);
 	n += wrong16<T, 192, 224, 1, 64, false>({ 1, 1, 1, 5, 130, 184, 200, NO_MASK }, limit);
 	n += wrong16<T, 16, 32, 1, 128, false>({ 1, 3, 3, 33, 7, 8, 8, NO_MASK }, limit);

@@ -10,7 +10,7 @@ struct strided {
 	}
 };
 
-typedef ww::attention16_shape<__nv_bfloat16, k0_W, k0_WV, k0_GROUPS, k0_KEYS> shape;
+typedef ww::attention16_shape<__nv_bfloat16, k0_W, k0_WV, k0_GROUPS, k0_KEYS, k0_STAGES_Q, k0_BLOCKS> shape;
 
 extern "C" __global__ void __launch_bounds__(shape::threads, k0_BLOCKS) k0(const __grid_constant__ ww_tensor_map tq,
 	const __grid_constant__ ww_tensor_map tk, const __grid_constant__ ww_tensor_map tv, int group, int heads, int t_q,

@@ -2,8 +2,10 @@
  * in fp32, weights rounded to the operands' type before they multiply V.  Any lengths; heads up to 256 wide.
  *
  * A block has 64 rows of Q for each of its consumer warpgroups (1 or 2); a producer warpgroup copies tiles of K and V,
- * two of each at a time, on to the block's next rows while these are stored.  Q K^T of a tile is issued ahead of the
- * product with the previous tile's V, so that the tensor cores have work while the softmax is taken.  V is read as it
+ * two of each at a time, on to the block's next rows while these are stored.  With two stages of Q (STAGES_Q) these
+ * rows come meanwhile as well.  Of one warpgroup BLOCKS share an SM, 2 to 4, as far as the accumulators leave
+ * registers.  Q K^T of a tile is issued ahead of the product with the previous tile's V, so that the tensor cores have
+ * work while the softmax is taken.  V is read as it
  * lies, with its columns along memory: no operand is turned.  The order of all sums is fixed.
  *
  * Widths are padded with zeros by the copies: W, of Q and K, to a multiple of 16; WV, of V, to one of 32, in groups of
@@ -20,40 +22,47 @@
 namespace ww
 {
 
-template <class T, int W, int WV, int GROUPS, int KEYS> struct attention16_shape {
+template <class T, int W, int WV, int GROUPS, int KEYS, int STAGES_Q, int BLOCKS> struct attention16_shape {
 	typedef T type;
 	enum : int { rows = 64 * GROUPS, keys = KEYS, width = W, width_v = WV, threads = 128 + 128 * GROUPS, stages = 2 };
+	enum : int { stages_q = STAGES_Q };
 	enum : int { parts = (W + 63) / 64, part_v = WV % 64 ? 32 : 64, parts_v = WV / part_v };
 	enum : int { q_bytes = parts * rows * 128, k_bytes = parts * KEYS * 128, v_bytes = 2 * KEYS * WV };
-	enum : int { bytes = q_bytes + stages * (k_bytes + v_bytes), warps = 4 * GROUPS };
-	enum : int { shrunk = GROUPS == 1 ? 24 : 40, grown = 232 }; /* registers of producer and consumers */
+	enum : int { all_q = stages_q * q_bytes, bytes = all_q + stages * (k_bytes + v_bytes), warps = 4 * GROUPS };
+	/* registers of producer and consumers */
+	enum : int { shrunk = GROUPS == 1 ? 24 : 40, grown = GROUPS == 2 || BLOCKS < 3 ? 232 : BLOCKS == 3 ? 136 : 104 };
 };
 
-/* Full and empty barriers of Q, K and V, and where the tiles lie; t counts the tiles of all the block's rows. */
+/* Full and empty barriers of Q, K and V, and where the tiles lie; t counts the tiles of all the block's rows, turn its
+ * tiles of Q. */
 template <class S> struct attention16_tiles {
-	unsigned q, bars;
+	unsigned first, bars;
 
-	__device__ __forceinline__ unsigned k(int t) const { return q + S::q_bytes + t % S::stages * S::k_bytes; }
+	__device__ __forceinline__ unsigned q(int turn) const { return first + turn % S::stages_q * S::q_bytes; }
+	__device__ __forceinline__ unsigned k(int t) const { return first + S::all_q + t % S::stages * S::k_bytes; }
 	__device__ __forceinline__ unsigned v(int t) const
 	{
-		return q + S::q_bytes + S::stages * S::k_bytes + t % S::stages * S::v_bytes;
+		return first + S::all_q + S::stages * S::k_bytes + t % S::stages * S::v_bytes;
 	}
-	__device__ __forceinline__ unsigned q_full() const { return bars; }
-	__device__ __forceinline__ unsigned q_empty() const { return bars + 8; }
+	__device__ __forceinline__ unsigned q_full(int turn) const { return bars + 8 * (turn % S::stages_q); }
+	__device__ __forceinline__ unsigned q_empty(int turn) const { return bars + 16 + 8 * (turn % S::stages_q); }
 	__device__ __forceinline__ unsigned k_full(int t) const { return bar(0, t); }
 	__device__ __forceinline__ unsigned k_empty(int t) const { return bar(1, t); }
 	__device__ __forceinline__ unsigned v_full(int t) const { return bar(2, t); }
 	__device__ __forceinline__ unsigned v_empty(int t) const { return bar(3, t); }
 	__device__ __forceinline__ unsigned bar(int which, int t) const
 	{
-		return bars + 16 + 8 * (which * S::stages + t % S::stages);
+		return bars + 32 + 8 * (which * S::stages + t % S::stages);
 	}
 	static __device__ __forceinline__ unsigned parity(int t) { return t / S::stages & 1; }
+	static __device__ __forceinline__ unsigned parity_q(int turn) { return turn / S::stages_q & 1; }
 
 	__device__ __forceinline__ void start() const
 	{
-		bar_init(q_full(), 1);
-		bar_init(q_empty(), S::warps);
+		for (int turn = 0; turn < S::stages_q; turn++) {
+			bar_init(q_full(turn), 1);
+			bar_init(q_empty(turn), S::warps);
+		}
 		for (int t = 0; t < S::stages; t++) {
 			bar_init(k_full(t), 1);
 			bar_init(v_full(t), 1);
@@ -106,10 +115,10 @@ template <class S> __device__ __forceinline__ void attention16_produce(const ww_
 				tma_load4(at.k(t) + j * S::keys * 128, &tk, at.k_full(t), j * 64, key0, h_kv, now.b);
 		}
 		if (i == 0) { /* behind the keys, which may come before the last turn's rows have been read */
-			bar_wait(at.q_empty(), now.turn & 1 ^ 1);
-			bar_expect(at.q_full(), S::q_bytes);
+			bar_wait(at.q_empty(now.turn), at.parity_q(now.turn) ^ 1);
+			bar_expect(at.q_full(now.turn), S::q_bytes);
 			for (int j = 0; j < S::parts; j++)
-				tma_load4(at.q + j * S::rows * 128, &tq, at.q_full(), j * 64, now.q0, now.h, now.b);
+				tma_load4(at.q(now.turn) + j * S::rows * 128, &tq, at.q_full(now.turn), j * 64, now.q0, now.h, now.b);
 		}
 		if (i < now.tiles) {
 			bar_wait(at.v_empty(t), at.parity(t) ^ 1);
@@ -197,24 +206,27 @@ template <class S> struct attention16_rows {
 	/* Scores times `scale` become weights in s; fix: the factor for earlier sums. */
 	__device__ __forceinline__ void weigh(float (&fix)[2], float scale)
 	{
+		float from[2], times = scale;
+
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+			from[h] = attention_raise(top[h], rest[h], fix[h], attention_row_max(s, h), scale, 0.f);
+		if (__any_sync(0xffffffffu, rest[0] != 0.f || rest[1] != 0.f)) {
+#pragma unroll
+			for (int i = 0; i < S::keys / 2; i++)
+				s[i] = fmaf(s[i], scale, -from[i % 4 / 2]) - rest[i % 4 / 2];
+			from[0] = from[1] = 0.f;
+			times = 1.f;
+		}
 #pragma unroll
 		for (int h = 0; h < 2; h++) {
-			/* The maximum is top + rest, exactly: of scores in the millions a rounded one would be off by powers of
-			 * two, and weights infinite. */
-			const float m = attention_row_max(s, h), now = m * scale, old = top[h], old_rest = rest[h];
 			float add = 0.f;
-			if (now > old) {
-				top[h] = now;
-				rest[h] = fmaf(m, scale, -now);
-			}
-			const float from = top[h] == -inf_() ? 0.f : top[h];
-			fix[h] = old == -inf_() ? 0.f : exp2_(old - from + (old_rest - rest[h]));
 #pragma unroll
 			for (int j = 0; j < S::keys / 8; j++)
 #pragma unroll
 				for (int i = 0; i < 2; i++) {
 					float &x = s[j * 4 + h * 2 + i];
-					x = exp2_(fmaf(x, scale, -from) - rest[h]);
+					x = exp2_(fmaf(x, times, -from[h]));
 					add += x;
 				}
 			sum[h] = fmaf(sum[h], fix[h], add);
@@ -352,7 +364,7 @@ __device__ __forceinline__ void attention16_step(
 	const attention16_tiles<S> &at = p.at;
 
 	bar_wait(at.k_full(t), at.parity(t));
-	rows.scores(at.q + p.wg * 64 * 128, at.k(t));
+	rows.scores(at.q(p.now.turn) + p.wg * 64 * 128, at.k(t));
 	if (!FIRST) {
 		bar_wait(at.v_full(t - 1), at.parity(t - 1));
 		rows.values(at.v(t - 1));
@@ -393,20 +405,20 @@ __device__ __forceinline__ void attention16_consume(const attention16_place<S> &
 
 	rows.start();
 	given.ask(e, p.now.b, p.now.h, p.row, p.now.start * S::keys + threadIdx.x % 4 * 2, p.t_q, p.t_k);
-	bar_wait(at.q_full(), p.now.turn & 1);
+	bar_wait(at.q_full(p.now.turn), at.parity_q(p.now.turn));
 	if (mine > 0) {
 		attention16_step<BELOW, ABOVE, MASKED, true, M>(rows, p, 0, fix, given, e);
 		for (int i = 1; i < mine; i++)
 			attention16_step<BELOW, ABOVE, MASKED, false, M>(rows, p, i, fix, given, e);
 		if (speaks)
-			bar_arrive(at.q_empty());
+			bar_arrive(at.q_empty(p.now.turn));
 		bar_wait(at.v_full(done + mine - 1), at.parity(done + mine - 1));
 		rows.values(at.v(done + mine - 1));
 		rows.finish();
 		if (speaks)
 			bar_arrive(at.v_empty(done + mine - 1));
 	} else if (speaks) {
-		bar_arrive(at.q_empty());
+		bar_arrive(at.q_empty(p.now.turn));
 	}
 	for (int t = done + mine; t < done + p.now.tiles; t++) {
 		bar_wait(at.k_full(t), at.parity(t));

@@ -244,6 +244,22 @@ __device__ __forceinline__ void attention_weights(float a, float b, unsigned &w,
 	w = *(const unsigned *)&h;
 }
 
+/* The number that a row's scores are taken from, top + rest, where m is the largest of more of them: m * scale - up.
+ * fix: the factor for earlier sums.  Returns top, or 0 while nothing counts.
+ *
+ * top is rounded: it is what all weights of the row, and their sum, are taken from, so that this is no error.  Of
+ * scores in the millions it would be off by powers of two, and weights infinite; these have the rest. */
+__device__ __forceinline__ float attention_raise(float &top, float &rest, float &fix, float m, float scale, float up)
+{
+	const float now = fmaf(m, scale, -up), old = top, old_rest = rest, left = fmaf(m, scale, -now) - up;
+
+	rest = now > old ? fabsf(now) < 4194304.f ? 0.f : left : rest;
+	top = now > old ? now : old;
+	const float from = top == -inf_() ? 0.f : top;
+	fix = exp2_(old - from + (old_rest - rest));
+	return from;
+}
+
 /* A warp's state of its rows; row number i * 16 + half * 8 + lane / 4 of the warp. */
 template <class S> struct attention_rows {
 	enum : int { parts = S::parts, mt = S::mt, n = S::n, n_v = S::n_v };
@@ -324,11 +340,14 @@ template <class S> struct attention_rows {
 	/* Scores times `scale` become weights; fix: the factor for earlier sums. */
 	__device__ __forceinline__ void weigh(float (&s)[S::chunks][mt][n][4], float (&fix)[mt][2], float scale)
 	{
+		float from[mt][2], times = scale;
+		bool exact = false;
+
 #pragma unroll
 		for (int i = 0; i < mt; i++)
 #pragma unroll
 			for (int h = 0; h < 2; h++) {
-				float m = -inf_(), add = 0.f;
+				float m = -inf_();
 #pragma unroll
 				for (int c = 0; c < S::chunks; c++)
 #pragma unroll
@@ -336,17 +355,22 @@ template <class S> struct attention_rows {
 						m = fmaxf(m, fmaxf(s[c][i][j][h * 2], s[c][i][j][h * 2 + 1]));
 				m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
 				m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
-				/* The maximum is top + rest, exactly: of scores in the millions a rounded one would be off by powers of
-				 * two, and weights infinite. */
-				const float now = m * scale, old = top[i][h], old_rest = rest[i][h];
-				if (now > old) {
-					top[i][h] = now;
-					rest[i][h] = fmaf(m, scale, -now);
-				}
-				const float from = top[i][h] == -inf_() ? 0.f : top[i][h];
-				fix[i][h] = old == -inf_() ? 0.f : exp2_(old - from + (old_rest - rest[i][h]));
 				/* 14: the largest weights of pairs are at fp16's top, so that lo keeps its bits */
-				const float up = (S::words ? 14.f : 0.f) - rest[i][h];
+				from[i][h] = attention_raise(top[i][h], rest[i][h], fix[i][h], m, scale, S::words ? 14.f : 0.f);
+				exact |= rest[i][h] != 0.f;
+			}
+		if (__any_sync(0xffffffffu, exact)) {
+			each(s, [&](float &x, int i, int h) { x = fmaf(x, scale, -from[i][h]) - rest[i][h]; });
+#pragma unroll
+			for (int i = 0; i < mt; i++)
+				from[i][0] = from[i][1] = 0.f;
+			times = 1.f;
+		}
+#pragma unroll
+		for (int i = 0; i < mt; i++)
+#pragma unroll
+			for (int h = 0; h < 2; h++) {
+				float add = 0.f;
 #pragma unroll
 				for (int c = 0; c < S::chunks; c++)
 #pragma unroll
@@ -354,7 +378,7 @@ template <class S> struct attention_rows {
 #pragma unroll
 						for (int l = 0; l < 2; l++) {
 							float &x = s[c][i][j][h * 2 + l];
-							x = exp2_(fmaf(x, scale, -from) + up);
+							x = exp2_(fmaf(x, times, -from[i][h]));
 							add += x;
 						}
 				sum[i][h] = fmaf(sum[i][h], fix[i][h], add);

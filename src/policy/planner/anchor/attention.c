@@ -101,7 +101,7 @@ static int has_halves(const struct pl *pl, const struct ww_attention_size *s)
 
 	return pl->dev.cc == 90 && s->bytes == 2 && s->batch <= 65535 && s->width <= 256 && s->width_v <= 256 &&
 		!(s->masked && (s->width > 128 || s->width_v > 128)) &&
-		ww_attention16_bytes(s, tile.groups, tile.keys) <= pl->dev.shared_per_block_bytes;
+		ww_attention16_bytes(s, &tile) <= pl->dev.shared_per_block_bytes;
 }
 
 /* Estimated microseconds of two products and a softmax, which write and read the scores. */
@@ -508,7 +508,7 @@ static enum form best_form(struct pl *pl, const struct kern *k)
 		return kn->attn.form == 1 ? MMA : tiles ? TILES : HALVES;
 	if (tiles)
 		return tiles_us(&at) < ww_attention_choose(&at).us ? TILES : MMA;
-	return halves_us(s, &at) < mma_us(s, &at) ? HALVES : MMA;
+	return halves_us(s, &at) < .9 * mma_us(s, &at) ? HALVES : MMA; /* of about equal ones the one launch without maps */
 }
 
 static void build(struct pl *pl, struct kern *k)
@@ -681,23 +681,14 @@ static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
 static const char maps[] = "const __grid_constant__ ww_tensor_map tq, const __grid_constant__ ww_tensor_map tk,\n"
 						   "\t\tconst __grid_constant__ ww_tensor_map tv, ";
 
-/* Do blocks of attention16 stay for several turns?  Where all rows have the same keys: else the block that ends first
- * would have to take the next rows. */
-static int in_turns(const struct ww_attention_size *at, int groups)
-{
-	const long long rows = 64LL * (groups ? groups : ww_attention16_choose(at).groups);
-
-	return !at->causal && !at->span && (at->t_q + rows - 1) / rows * at->batch > 2 * at->sms;
-}
-
 static void print_halves(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const struct ww_attention_size at = size_of_kernel(pl, k->anchor);
-	const int turns = in_turns(&at, kn->attn.groups);
+	const int turns = ww_attention16_choose_with(&at, kn->attn.groups, 0).turns;
 
 	ww_str_adds(s,
-		pl_named(pl, k, "typedef ww::attention16_shape<%s, @_W, @_WV, @_GROUPS, @_KEYS> @_s;\n",
+		pl_named(pl, k, "typedef ww::attention16_shape<%s, @_W, @_WV, @_GROUPS, @_KEYS, @_STAGES_Q, @_BLOCKS> @_s;\n",
 			pl_ctype(k->anchor->in[0].val->dt, pl->target)));
 	pl_cuda_kernel(pl, k, s, "@_s::threads, @_BLOCKS",
 		pl_fmt(pl, "%s%sint group, int heads, int t_q, int t_k, int width_v, float scale", maps,

@@ -249,7 +249,7 @@ struct ww_attention16 {
 	int causal, masked; /* as in ww_attention_mma */
 	double scale;       /* 0: 1 / sqrt(width) */
 	int groups, keys;   /* 0: chosen here */
-	int turns;          /* blocks stay and go on to other rows, whose keys come while the last are stored */
+	int turns;          /* the kernel has `blocks`, and stays for several turns where it pays */
 	int banded;         /* as in ww_attention_mma */
 	long long below, above;
 };
@@ -321,13 +321,10 @@ static void ww_recipe_attention16(struct ww_plan *p, const struct ww_attention16
 		.masked = a->masked,
 		.span = a->banded ? ww_attention_span(a->below, a->above, a->t_k) : 0,
 		.sms = ww_device(p)->sm_count };
-	struct ww_attention16_tile t = ww_attention16_choose(&s);
+	struct ww_attention16_tile t = ww_attention16_choose_with(&s, a->groups, a->keys);
 	struct ww_attention_rows q, k, v;
-	long long blocks;
+	long long blocks = ww_attention16_rows(&s, t.groups);
 
-	t.groups = a->groups ? a->groups : t.groups;
-	t.keys = a->keys ? a->keys : t.keys;
-	blocks = ww_cdiv(a->t_q, 64 * t.groups) * s.batch;
 	if (a->width > 256 || a->width_v > 256 || a->t_k < 1 || blocks > 0x7fffffff || a->h % group || a->scale < 0) {
 		ww_fail(p, "attention16: heads are at most 256 wide, h is a multiple of group, and the scale is not negative");
 		return;
@@ -341,14 +338,14 @@ static void ww_recipe_attention16(struct ww_plan *p, const struct ww_attention16
 	ww_tunable(p, a->kernel, "WV", ww_attention_up(a->width_v, 32));
 	ww_tunable(p, a->kernel, "GROUPS", t.groups);
 	ww_tunable(p, a->kernel, "KEYS", t.keys);
-	ww_tunable(p, a->kernel, "BLOCKS", t.groups == 1 ? 2 : 1);
+	ww_tunable(p, a->kernel, "STAGES_Q", t.stages_q);
+	ww_tunable(p, a->kernel, "BLOCKS", t.blocks);
 	ww_attention_band(p, a->kernel, a->causal, a->banded, a->below, a->above);
 	ww_tunable(p, a->kernel, "N", a->width_v % 2 ? 1 : 2);
 	ww_tunable(p, a->kernel, "M", a->masked == 2 && a->t_k % 2 == 0 ? 2 : 1);
 	ww_tunable(p, a->kernel, "MASKED", a->masked != 0);
-	ww_launch(p, a->kernel, a->turns ? ww_min(blocks, s.sms * (t.groups == 1 ? 2 : 1)) : blocks, 1, 1,
-		128 + 128 * t.groups, 1, 1);
-	ww_shared(p, ww_attention16_bytes(&s, t.groups, t.keys));
+	ww_launch(p, a->kernel, a->turns ? ww_min(blocks, s.sms * t.blocks) : blocks, 1, 1, 128 + 128 * t.groups, 1, 1);
+	ww_shared(p, ww_attention16_bytes(&s, &t));
 	ww_arg_attention16(p, &q, a->dtype, a->b, a->h, a->t_q, a->width, 64, 64 * t.groups);
 	ww_arg_attention16(p, &k, a->dtype, a->b, a->h / group, a->t_k, a->width, 64, t.keys);
 	ww_arg_attention16(p, &v, a->dtype, a->b, a->h / group, a->t_k, a->width_v,

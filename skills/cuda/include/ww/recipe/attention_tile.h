@@ -183,56 +183,98 @@ static struct ww_attention_tile ww_attention_choose(const struct ww_attention_si
 	return ww_attention_choose_with(s, 0, 0, 0);
 }
 
-/* attention16: a block has 64 * groups rows. */
+/* attention16: a block has 64 * groups rows, and `blocks` of them share an SM. */
 struct ww_attention16_tile {
-	int groups, keys;
+	int groups, keys, blocks, stages_q;
+	int turns; /* blocks stay and go on to other rows, whose operands come while the last ones are computed and stored
+	            */
 	double us;
 };
 
 /* Dynamic shared memory: that of attention16_shape, its barriers, and room to align it. */
-static long long ww_attention16_bytes(const struct ww_attention_size *s, int groups, int keys)
+static long long ww_attention16_bytes(const struct ww_attention_size *s, const struct ww_attention16_tile *t)
 {
 	const long long parts = ww_attention_up(s->width, 64) / 64, v = ww_attention_up(s->width_v, 32);
 
-	return parts * 64 * groups * 128 + 2 * (parts * keys * 128 + 2 * keys * v) + 10 * 8 + 1024;
+	return t->stages_q * parts * 64 * t->groups * 128 + 2 * (parts * t->keys * 128 + 2 * t->keys * v) + 12 * 8 + 1024;
 }
 
-/* A block of two groups has an SM's registers, and two of one group share them.  Products take half a clock for a
- * column of 64 rows and 16 of k.  Nothing is hidden: 384 heads of 512 rows and keys of 128 columns take 172 us, and 168
- * estimated. */
-static double ww_attention16_us(const struct ww_attention_size *s, int groups, int keys)
+/* Do so many blocks of one group have registers and shared memory?  Four have 104 registers a thread, three 136, for
+ * scores, weights, results and some 40 more. */
+static int ww_attention16_holds(const struct ww_attention_size *s, const struct ww_attention16_tile *t, int blocks)
 {
-	const long long rows = 64 * groups, blocks = ww_attention_up(s->t_q, rows) / rows * s->batch;
+	const long long needed = t->keys / 2 + t->keys / 4 + ww_attention_up(s->width_v, 32) / 2 + (s->masked ? 80 : 40);
+
+	return blocks * (ww_attention16_bytes(s, t) + 1024) <= 233472 &&
+		(blocks < 3 || needed <= (blocks == 3 ? 136 : 104));
+}
+
+static long long ww_attention16_rows(const struct ww_attention_size *s, int groups)
+{
+	return ww_attention_up(s->t_q, 64 * groups) / (64 * groups) * s->batch;
+}
+
+/* The tile of so many groups and keys.  Blocks stay where all rows have the same keys: else the block that ends first
+ * would have to take the next rows. */
+static struct ww_attention16_tile ww_attention16_of(const struct ww_attention_size *s, int groups, int keys)
+{
+	struct ww_attention16_tile t = { groups, keys, 1, 1, 0, 0 };
+
+	t.turns = !s->causal && !s->span && ww_attention16_rows(s, groups) > 2 * s->sms;
+	for (t.stages_q = t.turns ? 2 : 1; t.stages_q > 1 && !ww_attention16_holds(s, &t, 1);)
+		t.stages_q--;
+	if (groups == 1)
+		for (t.blocks = 4; t.blocks > 2 && !ww_attention16_holds(s, &t, t.blocks);)
+			t.blocks--;
+	return t;
+}
+
+/* A block of two groups has an SM's registers, and two of one group or more share them.  Products take half a clock for
+ * a column of 64 rows and 16 of k.  Nothing is hidden: 384 heads of 512 rows and keys of 128 columns take some 143 us,
+ * 1,565 of 549 some 860 (a tile of both takes 4,300 clocks, a beginning and an end 3,800), 40 of 1,600 rows and 2,048
+ * keys some 130 in turns. */
+static double ww_attention16_us(const struct ww_attention_size *s, const struct ww_attention16_tile *t)
+{
+	const long long rows = 64 * t->groups, blocks = ww_attention16_rows(s, t->groups);
 	const long long sms = s->sms > 0 ? s->sms : 1, on_one = (blocks + sms - 1) / sms;
-	const long long room = groups == 1 && 2 * (ww_attention16_bytes(s, groups, keys) + 1024) <= 233472 ? 2 : 1;
+	const long long room = ww_attention16_holds(s, t, t->blocks) ? t->blocks : 1;
 	const long long wave = on_one < room ? on_one : room;
 	const double w = (double)(ww_attention_up(s->width, 16) + ww_attention_up(s->width_v, 32));
-	const double scores = (double)(rows * keys), products = 2 * scores * w / 4096, powers = scores / 16;
-	const double other = (scores * (s->masked ? 10 : 6) + (double)(rows * s->width_v)) / 128;
-	const double all = 1.3 * (products + powers + other), part = ww_attention_part(s, rows);
-	const double tiles = ww_attention_most(1, (double)(ww_attention_up(s->t_k, keys) / keys) * (part < 1 ? part : 1));
+	const double scores = (double)(rows * t->keys), products = 2 * scores * w / 4096, powers = scores / 16;
+	const double other = (scores * (s->masked ? 9 : 5) + (double)(rows * s->width_v)) / 128;
+	const double all = 1.1 * (products + powers + other), part = ww_attention_part(s, rows);
+	const double tiles = ww_attention_most(
+		1, (double)(ww_attention_up(s->t_k, t->keys) / t->keys) * (part < 1 ? part : 1));
 	const double tile = (double)wave * all + 400. / (double)wave;
-	const double clocks = (double)((on_one + wave - 1) / wave) * (tiles * tile + 4000);
+	const double ends = t->turns ? 600 + (double)(4 * wave * t->groups * s->width_v) : 4000;
+	const double clocks = (double)((on_one + wave - 1) / wave) * (tiles * tile + ends);
 	const double heads = (double)s->batch, kept = heads / (double)(s->group > 0 ? s->group : 1);
 	const double memory = 2 * (heads * (double)s->t_q * w + kept * (double)s->t_k * w) / 4.2e6;
-	const double cache = (double)blocks * tiles * keys * w * 2 / 5.5e6;
+	const double cache = (double)blocks * tiles * t->keys * w * 2 / 5.5e6;
 
 	return 2 + ww_attention_most(clocks / 1755, ww_attention_most(memory, cache));
 }
 
-static struct ww_attention16_tile ww_attention16_choose(const struct ww_attention_size *s)
+/* The best tile; groups, keys: 0, or what it has. */
+static struct ww_attention16_tile ww_attention16_choose_with(const struct ww_attention_size *s, int groups_, int keys_)
 {
 	const int wide = s->masked || s->width > 128 || s->width_v > 128; /* no registers for 128 keys */
 	struct ww_attention16_tile best = { 0 };
 
-	for (int groups = 2; groups; groups--)
-		for (int keys = wide ? 64 : 128; keys >= 64; keys /= 2) {
-			const double us = ww_attention16_us(s, groups, keys);
+	for (int groups = groups_ ? groups_ : 2; groups >= (groups_ ? groups_ : 1); groups--)
+		for (int keys = keys_ ? keys_ : wide ? 64 : 128; keys >= (keys_ ? keys_ : 64); keys /= 2) {
+			struct ww_attention16_tile now = ww_attention16_of(s, groups, keys);
 
-			if (!best.groups || us < .98 * best.us)
-				best = (struct ww_attention16_tile){ groups, keys, us };
+			now.us = ww_attention16_us(s, &now);
+			if (!best.groups || now.us < .98 * best.us)
+				best = now;
 		}
 	return best;
+}
+
+static struct ww_attention16_tile ww_attention16_choose(const struct ww_attention_size *s)
+{
+	return ww_attention16_choose_with(s, 0, 0);
 }
 
 #endif
