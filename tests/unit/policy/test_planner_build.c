@@ -1410,6 +1410,23 @@ static void test_attention_of_halves(void **state)
 	json_decref(d);
 }
 
+/* A product's k is known to be as long as its batch once the strides have been written: its rows are still one behind
+ * the other, and no copy is made. */
+static void test_sizes_that_become_alike(void **state)
+{
+	json_t *g = fixture("sizes_alike.json"), *d = device();
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.plan_text, "ww_recipe_gemm"), 2);
+	assert_int_equal(count(r.plan_text, "ww_launch(p"), 0);
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
 /* Many rows that see few keys are attention16's, too: its blocks stay, and the next rows come while the last ones are
  * stored. */
 static void test_attention_of_few_keys(void **state)
@@ -3917,10 +3934,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_recurrent_stack), cmocka_unit_test(test_joined_pieces),
 		cmocka_unit_test(test_dense_network), cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
-		cmocka_unit_test(test_attention_of_few_keys), cmocka_unit_test(test_reductions_follow_the_layout),
-		cmocka_unit_test(test_parts_of_small_images), cmocka_unit_test(test_order_of_dimensions),
-		cmocka_unit_test(test_order_behind_a_transposed_convolution), cmocka_unit_test(test_scans_in_rows),
-		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
+		cmocka_unit_test(test_attention_of_few_keys), cmocka_unit_test(test_sizes_that_become_alike),
+		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
+		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_order_behind_a_transposed_convolution),
+		cmocka_unit_test(test_scans_in_rows), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
 		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
 		cmocka_unit_test(test_scans_from_the_end), cmocka_unit_test(test_odd_images),
 		cmocka_unit_test(test_template_or_library), cmocka_unit_test(test_filters_of_16_bits),

@@ -179,13 +179,21 @@ static int atom_same(const struct ix_atom *a, const struct ix_atom *b)
 	return ix_same(a->a, b->a) && ix_same(a->b, b->b);
 }
 
+/* In any order: a symbol that has become another one since may stand elsewhere in an older product. */
 static int mono_same(const struct ix_mono *a, const struct ix_mono *b)
 {
+	unsigned used = 0; /* atoms of b, a bit each */
+
 	if (a->n != b->n)
 		return 0;
-	for (int i = 0; i < a->n; i++)
-		if (!atom_same(a->atom[i], b->atom[i]))
-			return 0;
+	for (int i = 0; i < a->n; i++) {
+		int j = i;
+
+		for (int tried = 0; used >> j & 1 || !atom_same(a->atom[i], b->atom[j]); tried++, j = (j + 1) % b->n)
+			if (tried == b->n)
+				return 0;
+		used |= 1u << j;
+	}
 	return 1;
 }
 
