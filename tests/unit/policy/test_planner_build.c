@@ -1481,7 +1481,7 @@ static void test_pools_follow_the_layout(void **state)
 		knobs[k].last = 1;
 	ww_pl_build(g, d, "cuda", knobs, WW_ARRAY_LEN(knobs), NULL, &r);
 	assert_true(r.ok);
-	assert_int_equal(count(r.plan_text, "ww_recipe_conv_library(p"), 3);
+	assert_int_equal(count(r.plan_text, "ww_recipe_conv_library(p"), 2); /* two of one input are one */
 	assert_int_equal(count(r.plan_text, "after_library(p"), 0);
 	assert_non_null(strstr(r.device_text, "/* rows: max_pool2d_2, clamp, mean_1 */"));
 	assert_non_null(strstr(strstr(r.device_text, "/* rows: max_pool2d_2, clamp, mean_1 */"), "pl_down<PL_SUM"));
@@ -1702,6 +1702,41 @@ static void test_exponentials_of_halves(void **state)
 		ww_pl_result_release(&r);
 		json_decref(g);
 	}
+}
+
+/* Two convolutions of one input are one with the filters of both, whose part each has; not with another dilation, nor
+ * of as many filters as 16 bytes do not divide, nor one that another convolution reads as it is. */
+static void test_convolutions_of_one_input(void **state)
+{
+	static const struct {
+		int filters, dilation, chained, together;
+	} rows[] = { { 64, 1, 0, 1 }, { 64, 2, 0, 0 }, { 62, 1, 0, 0 }, { 64, 1, 1, 0 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++)
+		for (int last = 0; last < 2; last++) {
+			int dilation = rows[i].dilation;
+			json_t *g = convolution_and_norm(8, 64, rows[i].filters, 32, 3), *d = device();
+			json_t *nodes = json_object_get(g, "nodes"), *end = json_array_get(nodes, 1), *other;
+			struct knobs knobs = { .last = last };
+			struct pl_result r;
+
+			json_array_append_new(json_object_get(json_array_get(nodes, 0), "args"), json_pack("[i,i]", 1, 1));
+			other = json_deep_copy(json_array_get(nodes, 0));
+			json_object_update_new(other,
+				json_pack("{s:s, s:[{s:s}, {s:s}, n, [i,i], [i,i], [i,i]]}", "name", "other", "args", "ref",
+					rows[i].chained ? "conv" : "x", "ref", "w", 1, 1, dilation, dilation, dilation, dilation));
+			json_array_insert_new(nodes, 1, other);
+			json_object_update_new(end,
+				json_pack("{s:s, s:[{s:s}, {s:s}]}", "op", "aten.mul.Tensor", "args", "ref", "conv", "ref", "other"));
+			ww_pl_build(g, d, "cuda", &knobs, 1, NULL, &r);
+			assert_string_equal(r.why, "");
+			assert_int_equal(count(r.plan_text, ".k = 128, "), rows[i].together);
+			assert_int_equal(count(r.plan_text, "  convolution: "), rows[i].together ? 1 : 2);
+			ww_pl_result_release(&r);
+			json_decref(g);
+			json_decref(d);
+		}
 }
 
 /* x, a convolution of it, and a batch norm of both side by side: each channel's statistics are taken once, those of x
@@ -3937,7 +3972,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_attention_of_few_keys), cmocka_unit_test(test_sizes_that_become_alike),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_order_behind_a_transposed_convolution),
-		cmocka_unit_test(test_scans_in_rows), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
+		cmocka_unit_test(test_convolutions_of_one_input), cmocka_unit_test(test_scans_in_rows),
+		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
 		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
 		cmocka_unit_test(test_scans_from_the_end), cmocka_unit_test(test_odd_images),
 		cmocka_unit_test(test_template_or_library), cmocka_unit_test(test_filters_of_16_bits),

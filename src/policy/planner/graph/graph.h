@@ -37,6 +37,11 @@ struct gnode {
 	int by_pytorch;        /* no rule covers it (lower/pytorch.c) */
 	int level;             /* how many segments of PyTorch run before it */
 	const struct kern *in; /* the last kernel found that computes a part of it */
+	/* A convolution that is computed together with the first one of its input (anchor/conv/together.c): that one, which
+	 * knows the input, how many filters are this one's, and the result of these. */
+	struct gnode *first;
+	struct val *of, *part;
+	const struct ix *filters;
 };
 
 void pl_graph_read(struct pl *pl, const json_t *graph);

@@ -320,7 +320,7 @@ enum { FORWARD, TRANSPOSED, GENERAL /* aten.convolution, which has an argument `
 static void convolution(struct pl *pl, struct gnode *n)
 {
 	struct val *x = pl_need_val(pl, n, 0, "input"), *w = pl_need_val(pl, n, 1, "weight"),
-			   *b = pl_arg_val(pl, n, 2, "bias"), *y;
+			   *b = pl_arg_val(pl, n, 2, "bias"), *y = pl_conv_given(n, x);
 	int nd = w->rank - 2, transposed = n->variant == TRANSPOSED;
 	int unbatched = x->rank == nd + 1;
 	int64_t stride[3], pad[3] = { 0 }, dil[3], opad[3] = { 0 }, groups;
@@ -355,7 +355,8 @@ static void convolution(struct pl *pl, struct gnode *n)
 	} else {
 		spatial(pl, n, 4, "padding", nd, 0, pad);
 	}
-	y = pl_conv(pl, n, x, w, nd, stride, pad, dil, transposed, opad, groups);
+	if (!y)
+		y = pl_conv(pl, n, x, w, nd, stride, pad, dil, transposed, opad, groups);
 	if (b) {
 		const struct ix *size[PL_MAX_RANK];
 

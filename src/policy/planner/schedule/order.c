@@ -449,6 +449,8 @@ double pl_conv_direct_us(const struct pl *pl, const struct anchor *s)
 	return LAUNCH_US + fmax(steps * STEP_US, fmax(work, memory) + 0.2 * fmin(work, memory));
 }
 
+double pl_pass_us(double bytes) { return POINT_US + bytes / OUR_BYTES; }
+
 double pl_conv_library_us(const struct anchor *s, int bare)
 {
 	const struct val *y = s->out;

@@ -131,6 +131,8 @@ double pl_conv_direct_us(const struct pl *pl, const struct anchor *s);
 double pl_conv_halves_us(const struct anchor *s);
 double pl_conv_last_us(const struct anchor *s, int turned);
 double pl_conv_library_us(const struct anchor *s, int bare);
+/* Of a pointwise kernel that moves so many bytes. */
+double pl_pass_us(double bytes);
 /* order.c: is a convolution's result more than L2 holds? */
 int pl_is_beyond_l2(const struct anchor *s);
 /* share.c: 1 where an earlier kernel does what k does; k->shared then names it. */

@@ -93,6 +93,20 @@ static int is_by_halves(const struct pl *pl, const struct anchor *sp, int bare)
 	return pl_conv_halves_us(sp) < fmin(others, pl_conv_direct_us(pl, sp));
 }
 
+double pl_conv_least_us(const struct pl *pl, const struct anchor *sp, int bare)
+{
+	double us = fmin(pl_conv_library_us(sp, bare), pl_conv_few_us(pl, sp));
+
+	if (sp->conv.last)
+		return pl_conv_last_us(sp, 0) +
+			(bare ? 0 : pl_pass_us(2 * (double)pl_numel_now(sp->out) * pl_itemsize(sp->out->dt)));
+	if (!sp->conv.library_only)
+		us = fmin(us, pl_conv_direct_us(pl, sp));
+	if (fits_tensor_cores(pl, sp) && !sp->conv.exact)
+		us = fmin(us, pl_conv_tc_us(pl, sp));
+	return fits_halves(pl, sp) ? fmin(us, pl_conv_halves_us(sp)) : us;
+}
+
 /* Multiply-adds of a microsecond of cuDNN's engines without TF32 in PyTorch's order, up to 8 channels and up to 16: the
  * fastest of four and of one (KernelBench level1/50, level2/57, 67 and 21; 25; H200).  More channels have one for a
  * stride of 2 (32 to 40 and 45: 9 and 10 million). */

@@ -33,7 +33,7 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 {
 	struct anchor *s = pl_anchor(pl, n, S_CONV, transposed ? "transposed convolution" : "convolution");
 	const struct ix *size[PL_MAX_RANK];
-	struct val *y;
+	struct val *y, *all;
 	int cuda = pl->target == WW_TARGET_CUDA, template, library;
 
 	template = x->dt == w->dt &&
@@ -73,9 +73,15 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 		return y;
 	pl_conv_make_forward(pl, s);
 	w = s->in[1].val;
+	all = library ? pl_conv_together(pl, n, s, x, w, size) : NULL;
+	if (all) {
+		w = s->in[1].val = all;
+		s->in[1].size[0] = size[1] = w->size[0];
+	}
 	pl_anchor_operand(s, s->conv.last ? pl_conv_store_last(pl, n, x) : x);
 	pl_anchor_operand(s, s->conv.last ? pl_conv_store_last(pl, n, w) : w);
-	return pl_anchor_out(pl, s, x->dt, nd + 2, size);
+	y = pl_anchor_out(pl, s, x->dt, nd + 2, size);
+	return all ? pl_conv_part(pl, n, y) : y;
 }
 
 static int fits(struct pl *pl, const struct anchor *s, int which, const struct operand *o)

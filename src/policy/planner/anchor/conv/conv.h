@@ -1,8 +1,9 @@
 /* conv.h - what the files of this folder share.
  *
  * conv.c lowers a convolution to an anchor, or to what computes it otherwise: products.c (a product, a reduction),
- * phases.c (transposed ones as forward ones).  engines.c says what cuDNN's engines do with it, choose.c which kernel
- * computes it, last.c what is stored channels-last, print.c writes text.  What each takes: schedule/order.c. */
+ * phases.c (transposed ones as forward ones), together.c (several of one input as one).  engines.c says what cuDNN's
+ * engines do with it, choose.c which kernel computes it, last.c what is stored channels-last, print.c writes text. What
+ * each takes: schedule/order.c. */
 #pragma once
 
 #include "policy/planner/anchor/anchor.h"
@@ -24,6 +25,8 @@ enum { EXACT_CHANNELS = 16 };
 /* ---- engines.c */
 /* Does PyTorch run s, of node n, without TF32? */
 int pl_conv_is_exact(const struct pl *pl, const struct gnode *n, const struct anchor *s);
+/* May it by its filters and pixels, if no other convolution rounds? */
+int pl_conv_may_be_exact(const struct anchor *s);
 
 /* ---- last.c */
 /* Does x lie channels-last already, or as it would? */
@@ -52,7 +55,17 @@ int pl_conv_is_sum(struct pl *pl, const struct anchor *s, const struct ix *const
 struct val *pl_conv_by_product(struct pl *pl, struct gnode *n, const struct anchor *s, struct val *x, struct val *w,
 	int library, const struct ix *const *out);
 
+/* ---- together.c */
+/* The filters w of n and those of later convolutions of its operand x, one behind the other, where one convolution for
+ * all is faster by the estimates; else NULL. */
+struct val *pl_conv_together(
+	struct pl *pl, struct gnode *n, const struct anchor *s, struct val *x, struct val *w, const struct ix *const *out);
+/* n's part of its result; those of the others wait for pl_conv_given(). */
+struct val *pl_conv_part(struct pl *pl, struct gnode *n, struct val *all);
+
 /* ---- choose.c */
+/* Microseconds of the kernel that is the fastest by the estimates. */
+double pl_conv_least_us(const struct pl *pl, const struct anchor *sp, int bare);
 /* Is the first version our template for tensor cores, with something fused behind it? */
 int pl_conv_is_tiled(struct pl *pl, const struct anchor *sp);
 /* The tensor-core template's tile and end.  Where no tile is as the knobs ask, one is as the estimate has it; without

@@ -17,7 +17,7 @@ int pl_gains_last(const struct anchor *s, const struct ix *k)
  * channels to 40 of 256 x 112 x 112 and to 45 of 149 x 77 x 77 did, and not 256 to 48 of 160 x 56 x 56 (H200). */
 enum { EXACT_FILTERS = 48, ROUNDED_FILTERS = 32, EXACT_PIXELS = 1 << 16, EXACT_STRIDED = 96 };
 
-static int may_be_exact(const struct anchor *s)
+int pl_conv_may_be_exact(const struct anchor *s)
 {
 	int64_t pixels = ix_num(s->in[0].size[0]), filters = ix_num(s->in[1].size[0]), stride = s->conv.stride[0];
 
@@ -105,7 +105,7 @@ int pl_is_slow_stride(const struct anchor *s)
 int pl_conv_is_exact(const struct pl *pl, const struct gnode *n, const struct anchor *s)
 {
 	int alone = s->conv.transposed ? is_strided_volume(s) && has_many_taps(s)
-								   : ix_num(s->in[0].size[1]) <= EXACT_CHANNELS || may_be_exact(s);
+								   : ix_num(s->in[0].size[1]) <= EXACT_CHANNELS || pl_conv_may_be_exact(s);
 
 	return s->in[0].val->dt == WW_F32 && alone && !others_round(pl, n);
 }
