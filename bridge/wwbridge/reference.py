@@ -44,7 +44,7 @@ import time
 
 import torch
 
-from . import Refuse, device_failed, fused, kinks, number, out_of_memory, ties
+from . import Refuse, chosen, device_failed, fused, kinks, number, out_of_memory, ties
 from .parts import BACKWARD, FEWER, ONE, SOON, Limits, finite, layout, step_of, tail
 from .promoted import addresses, default_run, floating, nearer_to_zero, promoted_run
 from .tensors import span, sub_seed
@@ -87,6 +87,7 @@ class References:
         self.near = {}  # for outputs with a part that may be a near tie, and neighbours so far: Ties
         self.otherwise = []  # for each run with other roundings: a ties.Run of each output, or None
         self.cost = ties.Cost()  # of the near ties of this comparison
+        self.chosen = None  # of each output, what its indices were taken from (chosen.py)
         task.target.sync()
 
     def _doubles(self):
@@ -169,7 +170,8 @@ class References:
     def tensors(self):
         return [*self.exact, *self.default, *(t for p in self.limits if p for t in p.tensors()),
                 *(t for near in self.near.values() for t in near.tensors()),
-                *(t for run in self.otherwise for r in run or () if r for t in r.tensors())]
+                *(t for run in self.otherwise for r in run or () if r for t in r.tensors()),
+                *(of[0] for of in self.chosen or () if of)]
 
     def answer(self):
         return {
@@ -217,7 +219,8 @@ class References:
             if rule != "strict":
                 return judge_paper(found, exact, default, own)
             if not floating(found):
-                return judge_exact(found, exact, default, own)
+                row = judge_exact(found, exact, default, own)
+                return row if row["pass"] else self._chosen(i, found, row)
             row = judge_strict(found, exact, default, own, self.limits[i])
         few = found.numel() < FEW
         if row["pass"] and 1 < found.numel() < 2 * FEWER:
@@ -244,6 +247,16 @@ class References:
         if row["pass"] and 1 < found.numel() < 2 * FEWER:
             return self._each(i, found, row)
         return row
+
+    def _chosen(self, i, found, row):
+        """The row of an output of indices that are right but for which of several equal elements they name
+        (chosen.py); else `row`."""
+        if self.chosen is None:
+            self.chosen = self._if_taken(lambda: chosen.operands(self.task, self.default)) or [None] * len(self.own)
+        if not self.chosen[i]:
+            return row
+        exact, default = self.exact[i], self.default[i]
+        return judge_exact(chosen.named(found, exact, default, *self.chosen[i]), exact, default, self.own[i])
 
     def _hidden(self, i, found, row, own, n):
         """The row of an output that is right but for parts that an activation hides (kinks.py), by its limits after n

@@ -21,7 +21,7 @@ from wwbridge import NoCollection, Refuse, lean  # noqa: E402
 with NoCollection():
     torch = lean.import_torch()
     from wwbridge import facts  # noqa: E402
-from wwbridge import streams  # noqa: E402
+from wwbridge import chosen, streams  # noqa: E402
 from wwbridge.local import Local  # noqa: E402
 from wwbridge.task import Task  # noqa: E402
 from wwbridge.tensors import span  # noqa: E402
@@ -305,6 +305,53 @@ def integers_and_booleans_stay():
     k._shared.outputs[0][2] += 1
     bad = k.compare("strict")["outputs"]
     assert [o["pass"] for o in bad] == [False, True, True, True] and bad[0]["first"]["index"] == [2]
+
+
+@test
+def of_equal_elements_any_may_be_named():
+    k = task("""y, (values, order) = x * 2, x.sort(0)
+return (y.topk(4, -1)[1], values, order, x.kthvalue(5, 1)[1], x.median(1, keepdim=True)[1],
+        x.sort(dim=1, stable=True)[1], x.argmax(1), x.topk(4, -1)[1] + 1, x.sort(1)[1].add_(1), x.topk(4, -1, sorted=False)[1])""",
+             inputs="[torch.randint(0, 4, (9, 8)).float()]")
+    r = exact(k)
+    best, values, order, fifth, median = range(5)
+    x, default = k.inputs[0], [t.clone() for t in r.default]
+    back = 7 - x.flip(-1).topk(4)[1], values, 8 - x.flip(0).sort(0)[1], 7 - x.flip(1).kthvalue(5, 1)[1], median
+
+    def right(i, found):
+        for o, d in zip(k._shared.outputs, r.default):
+            o.copy_(d)
+        k._shared.outputs[i].copy_(found)
+        return [o["pass"] for o in k.compare("strict")["outputs"]] == [True] * len(default)
+
+    for i in (best, order, fifth):
+        assert not torch.equal(back[i], default[i]), "there are no equal elements: this tests nothing"
+        assert right(i, back[i]), (i, back[i], default[i])
+    same = (x == x.gather(1, default[median])).int()
+    assert right(median, 7 - same.flip(1).argmax(1, keepdim=True)) and right(median, same.argmax(1, keepdim=True))
+
+    def wrong(i, found):
+        assert not torch.equal(found, default[i]) and not right(i, found), (i, found, default[i])
+
+    for i, n in ((best, 8), (order, 9), (fifth, 8), (median, 8)):
+        wrong(i, (default[i] + 1) % n)  # other elements
+        wrong(i, default[i] - n)
+        wrong(i, default[i] + n)
+        wrong(i, default[i] * 0)
+    twice = default[order].clone()
+    column = int((x.sort(0).values[0] == x.sort(0).values[1]).nonzero()[0])
+    twice[1, column] = twice[0, column]
+    wrong(order, twice)
+    for i in range(5, 10):  # a documented choice, what is made of one, results in no order
+        found = default[i].clone()
+        row = found.view(9, -1)
+        last = 7 - (x == x.amax(1, keepdim=True)).int().flip(1).argmax(1, keepdim=True)
+        row[:] = row.flip(1) if row.shape[1] > 1 else last
+        wrong(i, found)
+    one = torch.tensor([[math.nan, 1.0, -0.0, math.nan, 0.0]])
+    first, second = torch.tensor([[2, 4, 1, 0, 3]]), torch.tensor([[4, 2, 1, 3, 0]])
+    assert torch.equal(chosen.named(second, first, first, one, 1, True), first)
+    k.close()
 
 
 @test
