@@ -55,7 +55,8 @@ STILL2 = 1e-4  # of the mean square of a part's errors: an element that is no fu
 MOVED2 = 0.5  # share of a run's error, squared, in the elements that have moved in the solution, too
 ASIDE2 = 0.25  # share of an error, squared, that may point elsewhere than in these runs
 SPARSE, LARGE = 16, 1 << 25  # of so many elements a run remembers one; of larger outputs none,
-KEPT = 1 << 19  # and of smaller ones, up to so many, all: where many rows flip, one in SPARSE are of the largest alone
+KEPT = 1 << 19  # and of smaller ones, up to so many, all
+AROUND, QUIET = 32, 4  # neighbours that an error is measured by, and how many times those of most are no near tie's
 PIECE = 1 << 17  # elements that are moved at a time on the cpu: they stay in the cache
 
 # Operators of ATen whose results are rounded and are no copies of one of their operands.
@@ -145,6 +146,19 @@ class Cost:
         return {"runs": self.runs, "seconds": self.seconds, "short": self.short}
 
 
+def beside_others(off, exact):
+    """How large these errors are beside those around them, which count for QUIET times what is usual for values of
+    their size at least.  Else a run would remember large rows alone, or those that flip by all of their size."""
+    def around(t):
+        t = torch.nn.functional.pad(t.double().nan_to_num(0, 0, 0), (0, -t.numel() % AROUND)).view(-1, AROUND)
+        return t.square().mean(1).sqrt()
+
+    size, of = around(off), around(exact)
+    usual = (size / of).nan_to_num(0, 0, 0).median()
+    by = torch.maximum(size, QUIET * usual * of).repeat_interleave(AROUND)[: off.numel()]
+    return (off.abs() / by).nan_to_num(0, 0, 0)
+
+
 class Run:
     """One output of a run with other roundings: the errors of its parts, and the elements that differ most."""
 
@@ -152,7 +166,8 @@ class Run:
         off = (out.reshape(-1).double() - exact.reshape(-1)).nan_to_num()
         numel = off.numel()
         self.error2, n = error2, 0 if numel > LARGE else max(numel // SPARSE, min(numel, KEPT))
-        self.at = off.abs().topk(n, sorted=False).indices.sort().values.int()
+        order = off if n in (0, numel) else beside_others(off, exact.reshape(-1))
+        self.at = order.topk(n, sorted=False).indices.sort().values.int()
         self.by = off[self.at].float()
 
     def tensors(self):
