@@ -118,12 +118,7 @@ PL_FN float pl_log1pf(float a)
 	return a > -0.25f && a < 0.5f ? near : far;
 }
 /* Of a from 0 to 1: what a softplus adds to its argument, or to 0. */
-PL_FN float pl_log1p_unitf(float a)
-{
-	const float q = fmaf(
-		fmaf(fmaf(fmaf(5.23262925e-3f, a, -0.0295049866f), a, 0.0782255571f), a, -0.13663214f), a, 0.191059928f);
-	return fmaf(fmaf(fmaf(fmaf(q, a, -0.24842979f), a, 0.333190965f), a, -0.499994931f), a, 0.99999997f) * a;
-}
+PL_FN float pl_log1p_unitf(float a) { return ww::log1p_unit(a); }
 
 PL_FN float pl_of_bits(const float *, unsigned bits) { return __uint_as_float(bits); }
 PL_FN float pl_of_bits(const __half *, unsigned bits) { return __half2float(__ushort_as_half((unsigned short)bits)); }

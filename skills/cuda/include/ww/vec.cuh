@@ -276,12 +276,21 @@ template <int OP> __device__ __forceinline__ float op_identity()
 	return OP == OP_SUM ? 0.f : OP == OP_PROD ? 1.f : OP == OP_MAX || OP == OP_LOGSUMEXP ? -inf_() : inf_();
 }
 
-/* log(exp(a) + exp(b)).  Two infinities of a sign are their own result, and a NaN is handed on. */
+/* log(1 + a) of a from 0 to 1, to 1e-7 of itself (and its roundings), without a branch. */
+__device__ __forceinline__ float log1p_unit(float a)
+{
+	const float q = fmaf(
+		fmaf(fmaf(fmaf(5.23262925e-3f, a, -0.0295049866f), a, 0.0782255571f), a, -0.13663214f), a, 0.191059928f);
+	return fmaf(fmaf(fmaf(fmaf(q, a, -0.24842979f), a, 0.333190965f), a, -0.499994931f), a, 0.99999997f) * a;
+}
+
+/* log(exp(a) + exp(b)).  Two infinities of a sign are their own result, and a NaN is handed on.  The exponential is of
+ * what is at most 0, and what is lost of its last places is lost beside the larger one: it needs no branch. */
 __device__ __forceinline__ float log_add_exp(float a, float b)
 {
-	const float most = a > b || a != a ? a : b, apart = -fabsf(a - b);
+	const float most = a > b || a != a ? a : b, apart = a == b ? 0.f : fabsf(a - b);
 
-	return most + (a == b && fabsf(a) == inf_() ? 0.f : log1pf(expf(apart)));
+	return most + log1p_unit(exp2_(apart * -1.44269504f));
 }
 
 /* Maximum and minimum propagate NaN, as in PyTorch. */
