@@ -103,6 +103,8 @@ void pl_join_axes(struct pl *pl, struct kern *k, int i);
 enum { PL_LONG_ROW = 768 /* vectors of a row that a block stays in, at least */ };
 const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v);
 const struct knobs *pl_knobs(struct pl *pl, int kernel);
+/* cuda: do so many values of each column fit the registers of the threads that share a row of what lies across? */
+int pl_fits_down(const struct pl *pl, int64_t rows, int64_t cols, int values);
 /* The search's trial in which everything is plain: no vectors, general templates, no library. */
 int pl_all_plain(const struct pl *pl);
 /* The search's trial in which convolutions run channels-last. */

@@ -603,6 +603,15 @@ static struct val *lines(struct pl *pl, enum pl_red red, struct val *a, int nred
 	return red_last(pl, red, pl_permute(pl, v, back), k);
 }
 
+/* Rows side by side in memory (a batch norm's channels-last) that the threads of a block hold, 32 bytes of each
+ * element: a second kernel and a third, of what is made of the sums, take longer than the few multiprocessors that then
+ * read all of it. */
+static int is_one_column(const struct pl *pl, const struct val *a, int64_t rows, int64_t cols)
+{
+	return pl->target == WW_TARGET_CUDA && (a->dt == WW_F32 || pl_is_half(a->dt)) && rows >= 32 &&
+		pl_fits_down(pl, rows, cols, 1);
+}
+
 /* Too few results to keep the machine busy, too much work for each: reduce in two kernels.  The parts are the outer
  * reduced dimensions, or an exact split of the only one.  apart: dimensions of the results lie between these. */
 static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred, int apart)
@@ -619,6 +628,8 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 		if (red < RED_ARGMAX && rows > 0 && rows < threads && cols >= 1024 && pl_most_along(pl, a, d)) {
 			int64_t outer = rows * (cols / ix_num(a->size[a->rank - 1]));
 
+			if (apart && is_one_column(pl, a, rows, cols))
+				return red_last(pl, red, a, nred);
 			part = outer < 8 * threads ? parted(pl, a, 16 * threads / outer, 32) : NULL;
 			if (part || nred > 1)
 				return lines(pl, red, part ? part : a, nred + (part != NULL), d);

@@ -455,16 +455,30 @@ int pl_unrolled_down(struct pl *pl, struct kern *k)
 	return cost <= LITTLE_WORK && reads_narrow(pl, k, rows < 2048 / PL_DOWN * sms ? 4 : 2) ? UNDER_WAY : 4;
 }
 
-/* A thread is a row: do so many values of each column fit registers, of PL_DOWN threads at most that share the row? */
-static int fits_down(const struct kern *k, int values)
+/* Threads that share a row: PL_DOWN, or more of few rows, as FEW_ROWS of print/cuda.c has it; of blocks of 1,024
+ * threads each has half of the registers. */
+int pl_fits_down(const struct pl *pl, int64_t rows, int64_t cols, int values)
 {
-	return (ix_num(k->loop->len) + PL_DOWN - 1) / PL_DOWN * values <= PL_HELD;
+	enum { HELD_OF_1024 = 40 };
+	int64_t sms = pl->dev.sm_count > 0 ? pl->dev.sm_count : 132, wide = 32, high = PL_DOWN;
+
+	while (wide * high <= 512 && cols >= (rows * high < 8 * sms ? 4 : 16) * high && rows * high < 128 * sms) {
+		high *= 2;
+		wide = ww_max(8, wide / 2);
+	}
+	return (cols + high - 1) / high * values <= (wide * high > 512 ? HELD_OF_1024 : PL_HELD);
+}
+
+/* A thread is a row: do so many values of each column fit registers? */
+static int fits_down(struct pl *pl, const struct kern *k, int values)
+{
+	return pl_fits_down(pl, ix_num(pl_extent(pl, k->row, k->n_row)), ix_num(k->loop->len), values);
 }
 
 /* Can what several passes read? */
-static int is_held_down(const struct kern *k)
+static int is_held_down(struct pl *pl, const struct kern *k)
 {
-	return k->loop->n_pass > 1 && pl_loads_held(k) > 0 && fits_down(k, pl_loads_held(k));
+	return k->loop->n_pass > 1 && pl_loads_held(k) > 0 && fits_down(pl, k, pl_loads_held(k));
 }
 
 /* cuda: how many values a row may keep beside what it loads.  From 8,192 columns on a block has 1,024 threads, of 64
@@ -528,11 +542,11 @@ static void write_down(struct pl *pl, struct kern *k, const char *start, const c
 	if (l->held) /* in place of what it is made of, most often */
 		l->n_cached = pl_keep(pl, k, k->col[k->n_col - 1], l->cached, 1);
 	pl_write_loop(pl, k, start, "if (live)\n\t", first);
-	if (l->n_cached && !fits_down(k, pl_loads_held(k) + l->n_cached)) {
+	if (l->n_cached && !fits_down(pl, k, pl_loads_held(k) + l->n_cached)) {
 		l->n_cached = 0;
 		pl_write_loop(pl, k, start, "if (live)\n\t", first);
 	}
-	if (kn->plain || (l->held && is_held_down(k)))
+	if (kn->plain || (l->held && is_held_down(pl, k)))
 		return;
 	l->held = l->n_cached = 0;
 	pl_save_passes(pl, k);

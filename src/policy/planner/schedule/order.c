@@ -498,6 +498,20 @@ static double rounds(const struct pl *pl, const struct kern *k)
 		: 1;
 }
 
+/* What the threads of one block that go along rows side by side and hold them take: so many elements a microsecond, 17
+ * instructions of each at 2.8 a clock.  Of few rows (a batch norm's of a small image) few multiprocessors have one. */
+static double down_us(const struct pl *pl, const struct kern *k)
+{
+	static const double BLOCK_ELEMENTS = 9.2e3;
+	double rows, wide;
+
+	if (k->loop->along != ROWS || !k->loop->held)
+		return 0;
+	rows = (double)ix_num(k->loop->outer) * (double)ix_num(k->loop->inner);
+	wide = rows * 64 < 128.0 * pl->dev.sm_count ? 8 : 32;
+	return (double)ix_num(k->loop->len) * wide / BLOCK_ELEMENTS;
+}
+
 /* What is fused behind a convolution: a pass over the library's result; else what the end of our kernel, or the pass
  * that halves have in any case, reads. */
 static double end_us(struct pl *pl, struct kern *k)
@@ -523,9 +537,11 @@ static double kernel_us(struct pl *pl, struct kern *k)
 		return POINT_US + traffic(pl, t, along(t)) / OUR_BYTES;
 	if (k->kind == K_ROW)
 		return ROWS_US +
-			traffic(pl, t, along(t)) * rounds(pl, t) *
-			(!t->loop->held && !t->loop->ring && pl_stores_per_column(t) ? 2 : 1) /
-			(t->loop->cluster && !t->loop->ring && ix_num(t->loop->len) > PL_ALONE ? CLUSTER_BYTES : OUR_BYTES);
+			fmax(down_us(pl, t),
+				traffic(pl, t, along(t)) * rounds(pl, t) *
+					(!t->loop->held && !t->loop->ring && pl_stores_per_column(t) ? 2 : 1) /
+					(t->loop->cluster && !t->loop->ring && ix_num(t->loop->len) > PL_ALONE ? CLUSTER_BYTES
+																						   : OUR_BYTES));
 	if (s->kind == S_TURN)
 		return POINT_US + 2 * buffer_bytes(s->in[0].buf) / OUR_BYTES;
 	if (s->kind == S_GEMM) /* the product itself is the same in both */
