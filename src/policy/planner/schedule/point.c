@@ -436,7 +436,7 @@ void pl_loop_point(struct pl *pl, struct kern *k)
 	free = cuda && l->along == COLUMNS && !l->across && !kn->point.unroll;
 	if (free)
 		l->vec = vector_apart(pl, k, l->vec);
-	if (free && !l->by_row)
+	if (cuda && l->along == COLUMNS && !turned && !kn->point.unroll && !l->by_row)
 		l->vec = vector_of_few(pl, k, l->vec);
 	if (free && !l->by_row && l->n_row)
 		rows_beside(pl, k);
