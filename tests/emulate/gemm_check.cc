@@ -147,7 +147,8 @@ static int wrong_of_few()
 		wrong_thin<8, 2, 4, true>(9, 7, 514, 2) + wrong_thin<16, 4, 8, true>(5, 16, 1028, 0) +
 		wrong_thin<16, 1, 2, false>(21, 13, 99, 3) + wrong_thin<4, 4, 8, false>(8, 4, 32, 0) +
 		wrong_short<8, 4, 4, true>(67, 261, 8, 0) + wrong_short<8, 1, 1, false>(9, 31, 5, 2) +
-		wrong_short<16, 2, 2, true>(64, 64, 14, 2) + wrong_short<16, 3, 4, false>(130, 95, 12, 4);
+		wrong_short<16, 2, 2, true>(64, 64, 14, 2) + wrong_short<16, 3, 4, false>(130, 95, 12, 4) +
+		wrong_short<12, 5, 1, true>(67, 129, 9, 0) + wrong_short<12, 5, 4, false>(70, 161, 12, 4);
 }
 
 /* Adds a row of its own, read ahead of several stores. */

@@ -1,7 +1,7 @@
 /* gemm_short.cuh - fp32 products whose K is at most 16, at the speed of memory: what tensor cores compute in one step,
  * most of which would be zeros, and then store from fragments (a low rank that is widened again).
  *
- * A thread has up to four columns, 32 apart, with all their K in registers, and goes down the rows, whose K elements
+ * A thread has up to five columns, 32 apart, with all their K in registers, and goes down the rows, whose K elements
  * each warp reads once for all its lanes.  A warp stores 32 neighbours at a time, so rows of any length are whole lines
  * but for their ends.
  *
@@ -16,7 +16,7 @@ namespace ww
 
 enum : int { short_rows = 64 }; /* of a block */
 
-/* Block 256, its 8 warps side by side down the rows.  K: 8 or 16; V elements of a row of A are read at once, and V
+/* Block 256, its 8 warps side by side down the rows.  K: 8, 12 or 16; V elements of a row of A are read at once, and V
  * divides k.  a.stride: from row to row; b.stride: from column to column, or where ALONG_K is not set from one k to the
  * next. */
 template <int K, int COLS, int V, bool ALONG_K, class E> __device__ __forceinline__ void gemm_short(

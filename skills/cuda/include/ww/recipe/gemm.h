@@ -465,7 +465,7 @@ static void ww_recipe_gemm_short(struct ww_plan *p, const struct ww_gemm_thin *g
 	}
 	while (g->k % vector)
 		vector /= 2;
-	ww_tunable(p, g->kernel, "K", g->k <= 8 ? 8 : 16);
+	ww_tunable(p, g->kernel, "K", ww_short_k(g->k));
 	ww_tunable(p, g->kernel, "COLS", ww_short_columns(g->n));
 	ww_tunable(p, g->kernel, "V", vector);
 	ww_tunable(p, g->kernel, "ALONG", along);
