@@ -2001,7 +2001,7 @@ static void test_parts_of_statistics(void **state)
 	static const struct {
 		int n, c, side;
 		const char *has;
-	} rows[] = { { 64, 24, 190, "rows = 24, cols = (S0*95)" }, { 480, 8, 32, "rows = 8, cols = (S0*4)" } };
+	} rows[] = { { 64, 24, 190, "rows = 24, cols = (S0*95)" }, { 480, 8, 32, "rows = 8, cols = (S0*2)" } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {

@@ -55,16 +55,18 @@ struct val *pl_conv_by_reduction(struct pl *pl, struct gnode *n, struct anchor *
 	return pl_reduce(pl, RED_SUM, pl_op2(pl, OP_MUL, x, w), ((1u << (nd + 1)) - 1) << rank, 0);
 }
 
-/* cuda: has a convolution so few results, and terms of each (two channels to one, 7 x 7: what an attention of places is
- * made of), that a warp for each takes less time than a thread that goes along all of them, or the library?  The loads
- * of 98 terms wait for each other four at a time: 15 us by 19 blocks of 256 for 24 images of 14 x 14, counted. */
+/* cuda: has a convolution so few filters, results, and terms of each (two channels to one, 7 x 7: what an attention of
+ * places is made of), that a warp for each takes less time than a thread that goes along all of them, or the library?
+ * The loads of 98 terms wait for each other four at a time: 15 us by 19 blocks of 256 for 24 images of 14 x 14,
+ * counted. */
 int pl_conv_is_sum(struct pl *pl, const struct anchor *s, const struct ix *const *out)
 {
 	/* a launch; a warp's instructions for 32 terms and for its end, and how many a microsecond has of them; the least
 	 * that the library takes */
 	static const double ROWS_US = 3, TERMS = 20, END = 80, ISSUED = 0.6e6, LIBRARY_US = 5.5, ROOM = 0.8;
+	enum { FILTERS = 4, MOST = 256 }; /* terms: eight of each lane's, which are under way together */
 	struct anchor t = *s;
-	double taps, terms, results, others;
+	double taps = 1, terms, results, others;
 
 	if (pl->target != WW_TARGET_CUDA || pl_all_plain(pl) || s->conv.transposed || s->conv.groups > 1)
 		return 0;
@@ -73,7 +75,8 @@ int pl_conv_is_sum(struct pl *pl, const struct anchor *s, const struct ix *const
 	terms = results > 0 ? pl_conv_work(&t, &taps) / results : 0;
 	others = fmin(pl_conv_library_us(&t, 0), pl_conv_last_us(&t, 0));
 	others = fmin(pl_conv_direct_us(pl, &t), fmax(LIBRARY_US, others));
-	return terms > 64 && ROWS_US + results * (ceil(terms / 32) * TERMS + END) / ISSUED < ROOM * others;
+	return taps > 1 && ix_num(out[1]) <= FILTERS && terms > 64 && terms <= MOST &&
+		ROWS_US + results * (ceil(terms / 32) * TERMS + END) / ISSUED < ROOM * others;
 }
 
 enum { SHORT_PRODUCT = 32 }; /* channels of one pixel */
