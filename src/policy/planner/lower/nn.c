@@ -87,9 +87,42 @@ static void matmul(struct pl *pl, struct gnode *n)
 	done(n, matmul_of(pl, n, pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other")));
 }
 
+/* Is x computed from a reduction?  Looks at *left values at most. */
+static int is_normalised(const struct val *x, int *left)
+{
+	if (x->root || --*left < 0)
+		return 0;
+	if (x->kind == V_RED)
+		return 1;
+	for (int i = 0; i < x->n_arg && (x->kind == V_OP || x->kind == V_VIEW); i++)
+		if (is_normalised(x->arg[i], left))
+			return 1;
+	return 0;
+}
+
+/* cuda: stores x, a permutation of what is normalised (the tokens of a mixer), as it is: as rows of a product, which
+ * are no rows of the norm, it would have a kernel for the statistics and another one.  Of as many rows and columns as a
+ * row kernel turns in shared memory (is_turned() in loop.c). */
+static void store_permuted(struct pl *pl, struct val *x)
+{
+	enum { TURNED = 32, COLUMNS = 320 };
+	int left = 100, last = x->rank - 1;
+
+	if (pl->target != WW_TARGET_CUDA || pl_all_plain(pl) || x->kind != V_VIEW || x->root || x->rank < 3 || x->cond ||
+		x->arg[0]->rank != x->rank || ix_num(x->size[last]) < TURNED || ix_num(x->size[last - 1]) < TURNED ||
+		ix_num(x->size[last - 1]) > COLUMNS)
+		return;
+	if (pl_numel_now(x) / ix_num(x->size[last - 1]) >= 2 * TURNED * (int64_t)pl->dev.sm_count &&
+		ix_same(x->map[last - 1], pl->place[last]) && is_normalised(x, &left))
+		pl_make_root(pl, x);
+}
+
 struct val *pl_linear(struct pl *pl, struct gnode *n, struct val *x, struct val *w, struct val *b)
 {
-	struct val *y = matmul_of(pl, n, x, w->rank < 2 ? w : pl_transposed(pl, w)); /* a vector gives one number a row */
+	struct val *y;
+
+	store_permuted(pl, x);
+	y = matmul_of(pl, n, x, w->rank < 2 ? w : pl_transposed(pl, w)); /* a vector gives one number a row */
 
 	return b ? pl_op2(pl, OP_ADD, y, b) : y;
 }
