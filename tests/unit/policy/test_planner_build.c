@@ -1980,6 +1980,31 @@ static void test_template_or_library(void **state)
 	}
 }
 
+/* A gate and its value: the second convolution has the image that the first one has packed. */
+static void test_image_packed_once(void **state)
+{
+	json_t *g = convolution_and_norm(71, 192, 96, 58, 3), *nodes = json_object_get(g, "nodes");
+	json_t *gate = json_deep_copy(json_array_get(nodes, 0)), *params = json_object_get(g, "params");
+	json_t *w = json_deep_copy(json_array_get(params, 0)), *product = json_array_get(nodes, 1);
+	struct pl_result r;
+
+	(void)state;
+	json_object_set_new(w, "name", json_string("v"));
+	json_array_append_new(params, w);
+	json_object_set_new(gate, "name", json_string("gate"));
+	json_array_set_new(json_object_get(gate, "args"), 1, json_pack("{s:s}", "ref", "v"));
+	json_object_set_new(product, "op", json_string("aten.mul.Tensor"));
+	json_object_set_new(product, "args", json_pack("[{s:s}, {s:s}]", "ref", "conv", "ref", "gate"));
+	json_array_insert_new(nodes, 1, gate);
+	build(g, "cuda", &r);
+	assert_string_equal(r.why, "");
+	assert_int_equal(count(r.plan_text, "ww_recipe_conv_tc("), 2);
+	assert_int_equal(count(r.plan_text, "_packed = ww_recipe_conv_tc("), 1);
+	assert_int_equal(count(r.plan_text, ".packed = &k"), 1);
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* The text of a build channels-last; released by the caller. */
 static struct pl_result build_last(json_t *g)
 {
@@ -3976,11 +4001,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
 		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
 		cmocka_unit_test(test_scans_from_the_end), cmocka_unit_test(test_odd_images),
-		cmocka_unit_test(test_template_or_library), cmocka_unit_test(test_filters_of_16_bits),
-		cmocka_unit_test(test_shared_filters), cmocka_unit_test(test_residual_sums),
-		cmocka_unit_test(test_turned_results), cmocka_unit_test(test_group_norm_channels_last),
-		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_cpu_vectors),
-		cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
+		cmocka_unit_test(test_template_or_library), cmocka_unit_test(test_image_packed_once),
+		cmocka_unit_test(test_filters_of_16_bits), cmocka_unit_test(test_shared_filters),
+		cmocka_unit_test(test_residual_sums), cmocka_unit_test(test_turned_results),
+		cmocka_unit_test(test_group_norm_channels_last), cmocka_unit_test(test_computed_sizes_have_names),
+		cmocka_unit_test(test_cpu_vectors), cmocka_unit_test(test_cpu_rows_beside), cmocka_unit_test(test_cpu_places),
 		cmocka_unit_test(test_pools_follow_the_layout), cmocka_unit_test(test_large_results),
 		cmocka_unit_test(test_step_by_number), cmocka_unit_test(test_windows_inside),
 		cmocka_unit_test(test_results_in_other_orders), cmocka_unit_test(test_split_lanes),

@@ -9,6 +9,12 @@
 #include <ww/recipe/gemm.h>
 #include <ww/recipe/library.h>
 
+/* Buffers: the image and the filters packed as fp16, and the bits that their scales come from, of each image and each
+ * output channel. */
+struct ww_conv_packed {
+	int x, w, x_scales, w_scales;
+};
+
 /* A convolution of one to three dimensions, fp32 (conv_direct: or 16 bits), NCHW (NCDHW); missing dimensions are 1
  * (left 0).  Sizes and the stride, padding, dilation and output padding of height and width come as pairs, those of
  * depth as single fields. */
@@ -30,6 +36,7 @@ struct ww_conv2d {
 	int pairs;  /* conv_tc: 2, staged and bn 128, one pair of warpgroups multiplies while the other stores */
 	int filters; /* conv_tc, not exact: 64 in a tile in place of 128; bn 256, also with two pairs */
 	int half;    /* conv_few: elements of 16 bits */
+	const struct ww_conv_packed *packed; /* conv_tc: another one's of the same image, which is not packed again */
 };
 
 static int ww_conv_or1(int v) { return v ? v : 1; }
@@ -111,12 +118,6 @@ static long long ww_conv_elements(const long long *size, int nd)
 	return all;
 }
 
-/* Buffers: the image and the filters packed as fp16, and the bits that their scales come from, of each image and each
- * output channel. */
-struct ww_conv_packed {
-	int x, w, x_scales, w_scales;
-};
-
 static const int ww_conv_channels[] = { 64, 32, 8 }, ww_conv_halves[] = { 64, 64, 8 }; /* of a block */
 
 /* Taps of a filter where every `apart`-th one of a row, with `ahead` zeros in front, is packed to a row of its own. */
@@ -147,9 +148,10 @@ static void ww_conv_pack_filters(
 	ww_arg_buf(p, w_scales, 0);
 }
 
-/* Packs the operands of c, fp32 in PyTorch's order and one group, for what enum conv_operands of conv.cuh says. */
+/* Packs the operands of c, fp32 in PyTorch's order and one group, for what enum conv_operands of conv.cuh says; image:
+ * packed so already, or NULL. */
 static struct ww_conv_packed ww_conv_pack(
-	struct ww_plan *p, const struct ww_conv *c, int operands, int ahead, int apart)
+	struct ww_plan *p, const struct ww_conv *c, int operands, int ahead, int apart, const struct ww_conv_packed *image)
 {
 	const long long pixels = ww_conv_elements(c->in, c->nd);
 	const long long all = c->c * pixels, rows = all > 0x7fffffff ? c->c : 1;
@@ -157,10 +159,14 @@ static struct ww_conv_packed ww_conv_pack(
 	struct ww_conv_packed to;
 	long long parts;
 
-	to.x = ww_scratch(p, 2 * c->n * pixels * pitch);
+	to.x = image ? image->x : ww_scratch(p, 2 * c->n * pixels * pitch);
 	to.w = ww_scratch(p, 2 * c->k * apart * ww_conv_taps(c, ahead, apart) * pitch);
-	to.x_scales = ww_scratch(p, 4 * c->n);
+	to.x_scales = image ? image->x_scales : ww_scratch(p, 4 * c->n);
 	to.w_scales = ww_scratch(p, 4 * c->k);
+	if (image) {
+		ww_conv_pack_filters(p, c, operands, ahead, apart, to.w, to.w_scales);
+		return to;
+	}
 	ww_memset(p, to.x_scales, 0, 4 * c->n, 0);
 	/* few images have more blocks each: 64 have too few loads under way for memory */
 	parts = ww_max(1, ww_min(all / 16384, ww_max(64, 512 / ww_max(1, c->n))));
@@ -184,8 +190,8 @@ static struct ww_conv_packed ww_conv_pack(
 	return to;
 }
 
-/* Leading arguments: tensor maps ta, tb; const unsigned *sw, *sx. */
-static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
+/* Leading arguments: tensor maps ta, tb; const unsigned *sw, *sx.  What it has packed. */
+static struct ww_conv_packed ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 {
 	const struct ww_conv g = ww_conv_geometry(c);
 	const long long oh = g.out[1], ow = g.out[2], cp = ww_cdiv(g.c, c->exact ? 32 : 64) * 64;
@@ -205,7 +211,7 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	int pair = g.transposed && !staged && sw == 2 && ow % 4 == 0 && c->bn != 256;
 	int bn = pair || exact || (pairs == 2 && !c->bn && filters == 128) ? 128 : c->bn ? c->bn : 256;
 	int stages = c->stages ? c->stages : bn == 256 ? 4 : pair || pairs == 2 ? 5 : 6;
-	struct ww_conv_packed packed;
+	struct ww_conv_packed packed = { 0, 0, 0, 0 };
 	struct ww_conv wide; /* with the zeros in front of its filters */
 	struct ww_conv_tile tile;
 	struct ww_tmap map;
@@ -213,11 +219,11 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	if (g.groups != 1 || bh > 8 || bw > 8 || g.out[0] < 1 || oh < 1 || ow < 1 || g.n > 65535 || cp / 64 > 65535 ||
 		g.out[0] * oh * ow > 0x7fffffff || ww_conv_elements(g.in, 3) > 0x7fffffff || (bn != 128 && bn != 256)) {
 		ww_fail(p, "conv_tc: needs groups 1, stride up to 8, bn 128 or 256");
-		return;
+		return packed;
 	}
 	if (filters == 64 ? bn != 256 : pairs == 2 && (bn != 128 || exact)) {
 		ww_fail(p, "conv_tc: two pairs need bn 128, and not exact; 64 filters bn 256");
-		return;
+		return packed;
 	}
 	if (g.transposed)
 		way = beside;
@@ -230,9 +236,9 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 											.tile;
 	if (!tile.tiles || tile.tiles * ww_cdiv(rows, filters) * planes > 0x7fffffff) {
 		ww_fail(p, "conv_tc: no tile fits");
-		return;
+		return packed;
 	}
-	packed = ww_conv_pack(p, &g, exact, ahead, apart);
+	packed = ww_conv_pack(p, &g, exact, ahead, apart, c->packed);
 	wide = g;
 	wide.kernel[2] += ahead;
 	wide.pad[2] += ahead;
@@ -261,6 +267,7 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	ww_arg_tmap(p, &map);
 	ww_arg_buf(p, packed.w_scales, 0);
 	ww_arg_buf(p, packed.x_scales, 0);
+	return packed;
 }
 
 /* Leading arguments: const float *x, const __half *w, const unsigned *sw; half: const T *x, *w. */
@@ -314,7 +321,7 @@ static void ww_recipe_conv_halves(struct ww_plan *p, const char *kernel, const s
 		ww_fail(p, "conv_halves: needs one group, no gradient, images up to 2^31 pixels, 65535 of them");
 		return;
 	}
-	packed = ww_conv_pack(p, c, 2, 0, 1);
+	packed = ww_conv_pack(p, c, 2, 0, 1, 0);
 	half.dtype = WW_F16;
 	half.math = WW_MATH_FP16;
 	half.layout = WW_LAYOUT_NHWC;

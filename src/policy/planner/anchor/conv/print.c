@@ -3,6 +3,9 @@
 #include "policy/planner/lower/lower.h"
 #include "policy/planner/print/print.h"
 #include "policy/planner/schedule/group.h"
+#include "policy/planner/schedule/schedule.h"
+
+#include <string.h>
 
 static const char *sizes(struct pl *pl, const struct ix *const *size, int nd)
 {
@@ -104,6 +107,44 @@ static const char *geometry2(struct pl *pl, const struct anchor *sp)
 	return t;
 }
 
+/* Do both pack the same image for the tensor-core template (the convolutions of a gate and its value)? */
+static int packs_the_same(struct pl *pl, const struct kern *a, const struct kern *b)
+{
+	const struct operand *x, *y;
+
+	for (int i = 0; i < 2; i++) {
+		const struct kern *k = i ? b : a;
+
+		if (!k->anchor || k->anchor->kind != S_CONV || k->segment || k->loop->form != TENSOR_CORES ||
+			(k->loop->library & BY_LIBRARY))
+			return 0;
+	}
+	x = &a->anchor->in[0], y = &b->anchor->in[0];
+	if (x->buf != y->buf || x->rank != y->rank || strcmp(pl_bytes(pl, x), pl_bytes(pl, y)) != 0)
+		return 0;
+	for (int d = 0; d < x->rank; d++)
+		if (!ix_same(x->size[d], y->size[d]))
+			return 0;
+	return 1;
+}
+
+/* The first kernel that packs k's image, k itself if no other does. */
+static const struct kern *packs_image(struct pl *pl, const struct kern *k)
+{
+	for (int i = 0; i < pl->n_kern && pl->kern[i] != k; i++)
+		if (packs_the_same(pl, pl->kern[i], k))
+			return pl->kern[i];
+	return k;
+}
+
+static int is_packed_for_others(struct pl *pl, const struct kern *k)
+{
+	for (int i = 0; i < pl->n_kern; i++)
+		if (pl->kern[i] != k && packs_the_same(pl, pl->kern[i], k))
+			return packs_image(pl, k) == k;
+	return 0;
+}
+
 static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct anchor *sp = k->anchor;
@@ -127,9 +168,10 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_cuda_kernel(pl, k, s, few ? "256, 2" : "256", pl_fmt(pl, "const %s *conv_x, const %s *conv_w", type, type),
 			few ? "conv_few<@_shape>(conv_x, conv_w" : "conv_direct<@_shape>(conv_x, conv_w");
 	k->launch = pl_named(pl, k,
-		"\tww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, "
+		"\t%sww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, "
 		".w_offset_bytes = %s,\n"
-		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d%s%s,\n\t\t%s });\n%s",
+		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d%s%s%s,\n\t\t%s });\n%s",
+		tc && is_packed_for_others(pl, k) ? pl_fmt(pl, "const struct ww_conv_packed %s_packed = ", k->name) : "",
 		tc ? "tc"
 			: few ? "few"
 				  : "direct",
@@ -142,6 +184,7 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 		tc && way.filters == 64 ? ", .filters = 64"
 			: few && half       ? ", .half = 1"
 								: "",
+		tc && packs_image(pl, k) != k ? pl_fmt(pl, ", .packed = &%s_packed", packs_image(pl, k)->name) : "",
 		geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
 }
 
