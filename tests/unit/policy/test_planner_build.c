@@ -1739,6 +1739,40 @@ static void test_convolutions_of_one_input(void **state)
 		}
 }
 
+/* A softmax of an image's rows, whose kernel would store across memory what a convolution reads channels-last, is
+ * stored as it lies and turned; a small one is not, nor one of the channels. */
+static void test_rows_ahead_of_a_convolution(void **state)
+{
+	static const struct {
+		int images, dim, turned;
+	} rows[] = { { 32, -1, 1 }, { 2, -1, 0 }, { 32, 1, 0 } };
+	struct knobs last = { .last = 1 };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		json_t *g = convolution_and_norm(rows[i].images, 32, 64, 32, 3), *d = device(), *softmax;
+		json_t *nodes = json_object_get(g, "nodes"), *conv = json_array_get(nodes, 0);
+		struct pl_result r;
+
+		softmax = json_deep_copy(json_array_get(nodes, 1));
+		json_object_update_new(softmax,
+			json_pack("{s:s, s:s, s:[{s:s}, i]}", "name", "softmax", "op", "aten.softmax.int", "args", "ref", "x",
+				rows[i].dim));
+		json_object_update_new(json_array_get(json_object_get(softmax, "out"), 0),
+			json_pack(
+				"{s:[i,i,i,i], s:[i,i,i,i]}", "sizes", rows[i].images, 32, 32, 32, "strides", 32768, 1024, 32, 1));
+		json_object_set_new(json_array_get(json_object_get(conv, "args"), 0), "ref", json_string("softmax"));
+		json_array_insert_new(nodes, 0, softmax);
+		ww_pl_build(g, d, "cuda", &last, 1, NULL, &r);
+		assert_string_equal(r.why, "");
+		assert_int_equal(count(r.plan_text, "  rows: softmax\n"), rows[i].turned);
+		assert_int_equal(count(r.plan_text, "  channels last: conv\n"), rows[i].turned);
+		ww_pl_result_release(&r);
+		json_decref(g);
+		json_decref(d);
+	}
+}
+
 /* x, a convolution of it, and a batch norm of both side by side: each channel's statistics are taken once, those of x
  * where x has been normalised before, and no kernel of statistics reads the concatenation. */
 static void test_statistics_of_pieces(void **state)
@@ -3997,8 +4031,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_attention_of_few_keys), cmocka_unit_test(test_sizes_that_become_alike),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_order_behind_a_transposed_convolution),
-		cmocka_unit_test(test_convolutions_of_one_input), cmocka_unit_test(test_scans_in_rows),
-		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
+		cmocka_unit_test(test_convolutions_of_one_input), cmocka_unit_test(test_rows_ahead_of_a_convolution),
+		cmocka_unit_test(test_scans_in_rows), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
 		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
 		cmocka_unit_test(test_scans_from_the_end), cmocka_unit_test(test_odd_images),
 		cmocka_unit_test(test_template_or_library), cmocka_unit_test(test_image_packed_once),

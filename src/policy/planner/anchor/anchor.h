@@ -178,7 +178,7 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups);
 /* What an earlier convolution of x has computed together with n; NULL: none has. */
 struct val *pl_conv_given(const struct gnode *n, const struct val *x);
-/* x, a contiguous input or parameter, copied to channels-last. */
+/* x, stored contiguously, copied to channels-last. */
 struct val *pl_turn(struct pl *pl, struct gnode *n, struct val *x);
 /* Is x (n, c, space...) stored channels-last, or computed from a channels-last convolution? */
 int pl_is_last(const struct pl *pl, const struct val *x);

@@ -1,4 +1,4 @@
-/* turn.c - a copy of an input or parameter to channels-last, for channels-last convolutions (cuda).
+/* turn.c - a copy of what is stored to channels-last, for channels-last convolutions (cuda).
  *
  * A pointwise kernel that reads pixel by pixel would load a cache line for each element; a block transposes a tile in
  * shared memory instead. */

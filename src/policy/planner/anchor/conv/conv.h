@@ -31,6 +31,8 @@ int pl_conv_may_be_exact(const struct anchor *s);
 /* ---- last.c */
 /* Does x lie channels-last already, or as it would? */
 int pl_conv_lies_last(struct pl *pl, const struct val *x);
+/* Is v what x was stored as, channels-last? */
+int pl_is_turned(const struct val *v, const struct val *x);
 /* Store x channels-last; rules that read it from now on read that copy. */
 struct val *pl_conv_store_last(struct pl *pl, struct gnode *n, struct val *x);
 

@@ -12,7 +12,7 @@ static int same_order(const struct val *x)
 	return !space || ix_is(x->size[1], 1);
 }
 
-static int is_turned(const struct val *v, const struct val *x)
+int pl_is_turned(const struct val *v, const struct val *x)
 {
 	return v->last && (v->kind == V_VIEW ? v->arg[0] : v->kind == V_ANCHOR ? v->anchor->in[0].val : NULL) == x;
 }
@@ -43,6 +43,56 @@ static int large_buffer(const struct val *x)
 	return x->kind == V_BUF && x->root->contiguous && plane >= 32 && ix_num(x->size[1]) >= 8;
 }
 
+/* What a permutation is of; *mask: dimensions of it.  NULL: x is none. */
+static struct val *permuted(const struct pl *pl, struct val *x, unsigned *mask)
+{
+	unsigned of = 0, seen = 0;
+
+	if (x->kind != V_VIEW || x->root || x->cond || x->rank != x->arg[0]->rank)
+		return NULL;
+	for (int e = 0; e < x->rank; e++)
+		for (int d = 0; d < x->rank; d++)
+			if (ix_same(x->map[e], pl->place[d])) {
+				seen |= 1u << d;
+				of |= (*mask >> d & 1) << e;
+			}
+	if (seen != (1u << x->rank) - 1)
+		return NULL;
+	*mask = of;
+	return x->arg[0];
+}
+
+/* Does x, a part of `all`, read a reduction of its rows, along the last dimension alone (a softmax, a layer norm)?  Of
+ * more dimensions statistics are kernels of their own, and what is normalised is pointwise.  Looks at *left values at
+ * most. */
+static int reads_own_rows(const struct pl *pl, const struct val *x, const struct val *all, int *left)
+{
+	const int rank = all->rank;
+
+	if (x->kind == V_RED && x->arg[0]->rank == rank) {
+		unsigned mask = ((1u << x->nred) - 1) << (rank - x->nred);
+
+		for (struct val *of = permuted(pl, x->arg[0], &mask); of; of = permuted(pl, of, &mask))
+			;
+		return mask == 1u << (rank - 1) && pl_numel_now(x->arg[0]) == pl_numel_now(all);
+	}
+	for (int i = 0; i < x->n_arg && !x->root && (x->kind == V_OP || (x->kind == V_VIEW && !x->cond)); i++)
+		if (--*left > 0 && reads_own_rows(pl, x->arg[i], all, left))
+			return 1;
+	return 0;
+}
+
+/* Is x better stored as it lies, and then turned?  The kernel of its rows would store each element of a row to a sector
+ * of its own, eight times the bytes in fp32; a launch and two passes more take as long from 2 MB on. */
+static int is_stored_by_rows(const struct pl *pl, const struct val *x)
+{
+	static const int64_t LEAST_BYTES = 2 << 20;
+	int left = 100;
+
+	return x->kind == V_OP && pl_numel_now(x) * pl_itemsize(x->dt) >= LEAST_BYTES && ix_num(x->size[1]) >= 8 &&
+		ix_num(x->size[x->rank - 1]) >= 32 && !pl_is_last(pl, x) && reads_own_rows(pl, x, x, &left);
+}
+
 int pl_conv_lies_last(struct pl *pl, const struct val *x) { return x->last || same_order(x) || is_stored_last(pl, x); }
 
 struct val *pl_conv_store_last(struct pl *pl, struct gnode *n, struct val *x)
@@ -55,14 +105,19 @@ struct val *pl_conv_store_last(struct pl *pl, struct gnode *n, struct val *x)
 		if (is_turn_of(pl->anchor[i], x))
 			return pl->anchor[i]->out;
 		for (int k = 0; k < pl->anchor[i]->n_in; k++)
-			if (is_turned(pl->anchor[i]->in[k].val, x))
+			if (pl_is_turned(pl->anchor[i]->in[k].val, x))
 				return pl->anchor[i]->in[k].val;
 	}
 	if (large_buffer(x))
 		return pl_turn(pl, n, x);
-	v = pl_view(pl, x, x->rank, x->size, pl->place);
-	v->last = 1;
-	pl_make_root(pl, v);
+	if (is_stored_by_rows(pl, x)) {
+		pl_make_root(pl, x);
+		v = pl_turn(pl, n, x);
+	} else {
+		v = pl_view(pl, x, x->rank, x->size, pl->place);
+		v->last = 1;
+		pl_make_root(pl, v);
+	}
 	for (int i = 0; i < pl->n_node; i++)
 		for (int o = 0; o < PL_MAX_OUTS; o++)
 			if (pl->node[i].out[o] == x)
@@ -164,25 +219,6 @@ static void keep_last(const struct pl *pl, struct val *x, int *left)
 	for (int i = 0; i < x->n_arg; i++)
 		if (follows(pl, x, i))
 			keep_last(pl, x->arg[i], left);
-}
-
-/* What a permutation is of; *mask: dimensions of it.  NULL: x is none. */
-static struct val *permuted(const struct pl *pl, struct val *x, unsigned *mask)
-{
-	unsigned of = 0, seen = 0;
-
-	if (x->kind != V_VIEW || x->root || x->cond || x->rank != x->arg[0]->rank)
-		return NULL;
-	for (int e = 0; e < x->rank; e++)
-		for (int d = 0; d < x->rank; d++)
-			if (ix_same(x->map[e], pl->place[d])) {
-				seen |= 1u << d;
-				of |= (*mask >> d & 1) << e;
-			}
-	if (seen != (1u << x->rank) - 1)
-		return NULL;
-	*mask = of;
-	return x->arg[0];
 }
 
 static void keep_for(const struct pl *pl, struct val *x, unsigned mask, int channels_alone)

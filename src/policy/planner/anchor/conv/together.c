@@ -169,5 +169,5 @@ struct val *pl_conv_given(const struct gnode *n, const struct val *x)
 {
 	const struct val *of = n->part ? n->first->of : NULL;
 
-	return of && (x == of || (x->kind == V_VIEW && x->last && x->arg[0] == of)) ? n->part : NULL;
+	return of && (x == of || pl_is_turned(x, of)) ? n->part : NULL;
 }
