@@ -488,6 +488,8 @@ static void turn_products(struct pl *pl, struct val *const *list, int n)
 			if (l->kind != LEAF_ANCHOR || !pl_anchor_ops[l->val->anchor->kind]->turn)
 				continue;
 			t = &turning[l->val->anchor->id];
+			if (t->straight) /* `rows` is of no turn then */
+				continue;
 			t->straight |= !reads_turned(pl, l->val->anchor, list[i], own, l->idx, &now) ||
 				(t->known && (!t->items != !now.items || !ix_same(t->rows, now.rows)));
 			t->items = now.items;
