@@ -172,6 +172,7 @@ CHECKS = (("split", "short rows are split by a warp each as by a block each, and
           ("scalar", "sigmoids over all arguments with a result that is not zero"),
           ("scan", "scans along the last and a middle axis, shared by one thread to eight"),
           ("scatter", "elements written to places along the last and another dimension, inside and outside"),
+          ("special", "special functions in single precision, to 2e-6 of the exact ones, and their edges"),
           ("sum", "a thread's sum of many terms, in turns"),
           ("squares", "squares about any centre in one pass, with a few elements much larger than the others"),
           ("quotient", "quotients and roots without branches: exact ones are found, infinities and zeros as in C"))

@@ -1155,10 +1155,10 @@ static void test_state_written_by_pytorch(void **state)
 	static const char text[] =
 		"{\"inputs\": [{\"name\": \"x\", " VECTOR "}], \"params\": [{\"name\": \"s\", " VECTOR
 		", \"used\": true}], \"nodes\": ["
-		"{\"name\": \"a\", \"op\": \"aten.i0_.default\", \"args\": [{\"ref\": \"s\"}], \"out\": [{" VECTOR "}]},"
+		"{\"name\": \"a\", \"op\": \"aten.mvlgamma_.default\", \"args\": [{\"ref\": \"s\"}], \"out\": [{" VECTOR "}]},"
 		"{\"name\": \"b\", \"op\": \"aten.add.Tensor\", \"args\": [{\"ref\": \"x\"}, {\"ref\": \"s\"}], \"out\": [{" VECTOR
 		"}]},"
-		"{\"name\": \"c\", \"op\": \"aten.i0.default\", \"args\": [{\"ref\": \"s\"}], \"out\": [{" VECTOR "}]},"
+		"{\"name\": \"c\", \"op\": \"aten.mvlgamma.default\", \"args\": [{\"ref\": \"s\"}], \"out\": [{" VECTOR "}]},"
 		"{\"name\": \"d\", \"op\": \"aten.add.Tensor\", \"args\": [{\"ref\": \"b\"}, {\"ref\": \"c\"}], \"out\": [{" VECTOR
 		"}]}],"
 		"\"outputs\": [{\"ref\": \"d\", " VECTOR "}]}";

@@ -558,6 +558,32 @@ static void sinc(struct pl *pl, struct gnode *n)
 	done(n, pl_where(pl, pl_op2(pl, OP_EQ, x, N(0)), N(1), DIV(pl_op1(pl, OP_SIN, MUL(x, N(PI))), MUL(x, N(PI)))));
 }
 
+/* Functions that are written in single precision alone. */
+static void special(struct pl *pl, struct gnode *n)
+{
+	if (n->meta[0].dt == WW_F64)
+		pl_cannot(pl, n, "double precision");
+	unary(pl, n);
+}
+
+/* sin(x) / x */
+static void spherical(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self"), *r = DIV(pl_op1(pl, OP_SIN, x), x);
+
+	r = pl_where(pl, pl_op2(pl, OP_EQ, pl_op1(pl, OP_ABS, x), N(INFINITY)), N(0), r);
+	done(n, pl_where(pl, pl_op2(pl, OP_EQ, x, N(0)), N(1), r));
+}
+
+/* -x log x, 0 at 0; left of it minus infinity */
+static void entropy(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self"), *e = pl_op1(pl, OP_NEG, MUL(x, pl_op1(pl, OP_LOG, x)));
+
+	e = pl_where(pl, pl_op2(pl, OP_LT, x, N(0)), N(-INFINITY), e);
+	done(n, pl_where(pl, pl_op2(pl, OP_EQ, x, N(0)), N(0), e));
+}
+
 /* erfc keeps the small values of the left tail */
 static void ndtr(struct pl *pl, struct gnode *n)
 {
@@ -673,6 +699,8 @@ static void isclose(struct pl *pl, struct gnode *n)
 
 #define U(name, op) { name, unary, OP_##op }
 #define UG(name, op, how) { name, unary, OP_##op, .grows = how } /* how it grows (lower.h) */
+#define S(name, op) { name, special, OP_##op }
+#define SG(name, op) { name, special, OP_##op, .grows = GROWS_NOT }
 #define B(name, op) { name, binary, OP_##op }
 #define A(name, ...) { name, __VA_ARGS__, PL_ARITHMETIC }
 #define C(name, op) { name, compare, OP_##op }
@@ -719,4 +747,15 @@ const struct pl_lower_row pl_lower_point[] = { U("neg", NEG), U("negative", NEG)
 	{ "special_xlog1py", xlogy, OP_LOG1P, .grows = GROWS_AS_FIRST }, { "fmax", extremum_of_numbers, OP_MAXIMUM },
 	{ "fmin", extremum_of_numbers, OP_MINIMUM }, { "logaddexp2", logaddexp2 }, { "ldexp", ldexp_ },
 	{ "isclose", isclose }, { "to", cast, 0, PL_VIEW | PL_MAY_COPY }, { "_to_copy", cast }, { "type_as", cast },
-	{ "nan_to_num", nan_to_num }, { NULL, NULL } };
+	{ "nan_to_num", nan_to_num }, U("arcsin", ASIN), U("arccos", ACOS), UG("arctan", ATAN, GROWS_NOT),
+	UG("arcsinh", ASINH, GROWS_NOT), U("arccosh", ACOSH), U("arctanh", ATANH),
+	{ "arctan2", binary, OP_ATAN2, .grows = GROWS_NOT }, UG("special_erfc", ERFC, GROWS_NOT),
+	U("special_gammaln", LGAMMA), { "special_round", rounded }, { "special_sinc", sinc, .grows = GROWS_NOT },
+	{ "special_entr", entropy, .grows = GROWS_AS_SQUARE },
+	{ "special_spherical_bessel_j0", spherical, .grows = GROWS_NOT }, S("i0", I0), S("special_i0", I0),
+	SG("special_i0e", I0E), S("special_i1", I1), SG("special_i1e", I1E), S("special_modified_bessel_i0", I0),
+	S("special_modified_bessel_i1", I1), SG("special_modified_bessel_k0", K0), SG("special_modified_bessel_k1", K1),
+	SG("special_scaled_modified_bessel_k0", K0E), SG("special_scaled_modified_bessel_k1", K1E),
+	SG("special_bessel_j0", J0), SG("special_bessel_j1", J1), SG("special_bessel_y0", Y0), SG("special_bessel_y1", Y1),
+	S("special_erfcx", ERFCX), { "special_log_ndtr", special, OP_LOG_NDTR, .grows = GROWS_AS_SQUARE },
+	S("erfinv", ERFINV), S("special_erfinv", ERFINV), SG("special_ndtri", NDTRI), { NULL, NULL } };
