@@ -382,6 +382,14 @@ inline int __any_sync(unsigned, int set)
 		any |= host_shuffle(set, l);
 	return any;
 }
+inline unsigned __ballot_sync(unsigned, int set)
+{
+	unsigned all = 0;
+	for (unsigned l = 0; l < 32; l++)
+		all |= (host_shuffle(set, l) ? 1u : 0u) << l;
+	return all;
+}
+inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline unsigned __reduce_max_sync(unsigned, unsigned v)
 {
 	for (int d = 16; d; d /= 2) {

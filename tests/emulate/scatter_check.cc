@@ -83,6 +83,20 @@ template <int OP, int BLOCK> static int down(long long outer, long long len, lon
 	return d.wrong<OP>();
 }
 
+/* Places that all columns share. */
+template <int OP, int BLOCK, int LEN> static int slices(long long outer, long long len, long long list, long long inner)
+{
+	const long long parts = (len + LEN - 1) / LEN, beside = (inner + BLOCK - 1) / BLOCK;
+	data d(outer, len, list, inner);
+
+	for (long long r = 0; r < outer * list; r++)
+		for (long long i = 1; i < inner; i++)
+			d.at[r * inner + i] = d.at[r * inner];
+	host::launch((unsigned)(outer * beside * parts), 1, 1, BLOCK, 1,
+		[&] { ww::scatter_slices<OP, BLOCK, LEN>(outer, (int)len, (int)list, inner, columns{ &d }); });
+	return d.wrong<OP>();
+}
+
 template <int BLOCK, int TPR> static int along(long long outer, long long len, long long list)
 {
 	data d(outer, len, list, 1);
@@ -100,6 +114,9 @@ int main()
 		down<ww::OP_MIN, 32>(70, 9, 40, 1);
 	n += along<128, 32>(9, 13, 101) + along<64, 64>(3, 1001, 2003) + along<256, 256>(2, 50, 4099);
 	n += along<128, 32>(4, 300, 1);
+	n += slices<ww::OP_SUM, 64, 7>(3, 23, 1001, 41) + slices<ww::SCATTER_SET, 32, 11>(2, 11, 5, 70);
+	n += slices<ww::OP_PROD, 128, 40>(1, 90, 17, 129) + slices<ww::OP_MAX, 32, 5>(4, 3, 300, 33) +
+		slices<ww::OP_MIN, 64, 9>(2, 70, 40, 64);
 	printf("%d\n", n);
 	return 0;
 }

@@ -15,6 +15,10 @@
  * us on an H200, memory takes 42).  Rejected: a result that looks at all written elements (len * list
  * comparisons, and each element read len times).
  *
+ * scatter_slices: the same where all columns share their places (index_add).  A block has a part of the results, so
+ * that shared memory holds a thousand columns of it, and finds the elements that belong there once for all of its
+ * columns: the example takes 55 us by count.
+ *
  * Functor, o the row or the outer index, m the place in the result, j the number of the written element, i the column:
  *     self(o, m, [i,] v), place(o, j, [i,] v), src(o, j, [i,] v)    each sets float v[1]
  *     store(o, m, [i,] v)
@@ -132,6 +136,80 @@ __device__ __forceinline__ void scatter_columns(long long outer, int len, int li
 		const float v[1] = { mine[m * BLOCK] };
 
 		f.template store<1>(o, m, i, v);
+	}
+}
+
+/* Along another dimension, of elements that share their place with all `inner` columns.  Dynamic shared memory: BLOCK
+ * floats for each of the LEN results of a column that a block has at a time.  4 * BLOCK written elements are looked
+ * through at a time, each by one thread; those whose place the block has are taken in their order. */
+template <int OP, int BLOCK, int LEN, class F>
+__device__ __forceinline__ void scatter_slices(long long outer, int len, int list, long long inner, const F &f)
+{
+	extern __shared__ __align__(16) unsigned char ww_dynamic_shared[];
+	enum { DEPTH = 8, LOOKED = 4 * BLOCK, WARPS = BLOCK / 32 };
+	__shared__ int nth[LOOKED], place[LOOKED], found[WARPS];
+	const long long parts = (len + LEN - 1) / LEN, beside = (inner + BLOCK - 1) / BLOCK, at = blockIdx.x / parts;
+	const long long o = at / beside, c0 = at % beside * BLOCK;
+	const int m0 = (int)(blockIdx.x % parts) * LEN, n = len - m0 < LEN ? len - m0 : LEN, warp = threadIdx.x / 32;
+	const bool live = c0 + threadIdx.x < inner;
+	const long long i = live ? c0 + threadIdx.x : inner - 1;
+	float *const mine = (float *)ww_dynamic_shared + threadIdx.x;
+
+	if (o >= outer)
+		return;
+	for (int m = 0; m < n; m++) {
+		float v[1];
+
+		f.self(o, m0 + m, i, v);
+		mine[m * BLOCK] = v[0];
+	}
+	for (int first = 0; first < list; first += LOOKED) {
+		int all = 0;
+
+		for (int j0 = first; j0 < list && j0 < first + LOOKED; j0 += BLOCK) {
+			const int j = j0 + threadIdx.x;
+			float said[1] = { (float)len };
+
+			if (j < list)
+				f.place(o, j, c0, said);
+			const int m = scatter_place(said[0], len) - m0;
+			const bool here = m >= 0 && m < n;
+			const unsigned mask = __ballot_sync(0xffffffffu, here);
+			if (threadIdx.x % 32 == 0)
+				found[warp] = __popc(mask);
+			__syncthreads();
+			int before = all + __popc(mask & ((1u << threadIdx.x % 32) - 1));
+#pragma unroll
+			for (int w = 0; w < WARPS; w++) {
+				before += w < warp ? found[w] : 0;
+				all += found[w];
+			}
+			if (here) {
+				nth[before] = j;
+				place[before] = m;
+			}
+			__syncthreads();
+		}
+		for (int k = 0; k < all; k += DEPTH) {
+			float v[DEPTH][1];
+
+#pragma unroll
+			for (int d = 0; d < DEPTH; d++) /* beyond the end the last one again: no load waits behind a branch */
+				f.src(o, nth[k + d < all ? k + d : all - 1], i, v[d]);
+#pragma unroll
+			for (int d = 0; d < DEPTH; d++)
+				if (k + d < all) {
+					float *const to = mine + place[k + d] * BLOCK;
+
+					*to = scatter_one<OP>(*to, v[d][0]);
+				}
+		}
+		__syncthreads();
+	}
+	for (int m = 0; live && m < n; m++) {
+		const float v[1] = { mine[m * BLOCK] };
+
+		f.template store<1>(o, m0 + m, i, v);
 	}
 }
 

@@ -255,19 +255,23 @@ static void print_readers(struct pl *pl, struct kern *k, struct ww_str *s)
 		at, axes);
 }
 
+/* Do all columns share their places, and are they enough for the threads of a block? */
+static int fills_warps(const struct loop *l) { return l->form == SLICES && ix_num(l->inner) >= 24; }
+
 static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
 	enum pl_scatter how = k->anchor->scatter.how;
-	int rows = l->form == LAST;
+	int rows = l->form == LAST, slices = fills_warps(l);
 	const char *op = pl_fmt(pl, "%s%s", how == SCATTER_SET ? "SCATTER_" : "OP_", names[how]);
 
 	print_readers(pl, k, s);
 	pl_cuda_kernel(pl, k, s, "@_BLOCK",
 		rows ? "long long rows, int len, int list" : "long long outer, int len, int list, long long inner",
 		pl_fmt(pl,
-			rows ? "scatter_rows<ww::%s, @_BLOCK, @_TPR>(rows, len, list"
-				 : "scatter_columns<ww::%s, @_BLOCK>(outer, len, list, inner",
+			rows         ? "scatter_rows<ww::%s, @_BLOCK, @_TPR>(rows, len, list"
+				: slices ? "scatter_slices<ww::%s, @_BLOCK, @_PART>(outer, len, list, inner"
+						 : "scatter_columns<ww::%s, @_BLOCK>(outer, len, list, inner",
 			op));
 	k->launch = rows
 		? pl_named(pl, k,
@@ -275,10 +279,10 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 			  ".list = %s });\n%s",
 			  ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->written), pl_plan_args(pl, k, "\t"))
 		: pl_named(pl, k,
-			  "\tww_recipe_scatter_columns(p, &(struct ww_scatter_columns){ .kernel = \"@\", .outer = %s, .len = %s, "
+			  "\tww_recipe_scatter_%s(p, &(struct ww_scatter_%s){ .kernel = \"@\", .outer = %s, .len = %s, "
 			  ".list = %s, .inner = %s });\n%s",
-			  ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->written), ix_text(pl, l->inner),
-			  pl_plan_args(pl, k, "\t"));
+			  slices ? "slices" : "columns", slices ? "slices" : "columns", ix_text(pl, l->outer), ix_text(pl, l->len),
+			  ix_text(pl, l->written), ix_text(pl, l->inner), pl_plan_args(pl, k, "\t"));
 }
 
 const struct anchor_ops pl_scatter_ops = { .header = "scatter",

@@ -61,4 +61,33 @@ static void ww_recipe_scatter_columns(struct ww_plan *p, const struct ww_scatter
 	ww_arg_i64(p, r->inner);
 }
 
+/* The same, of elements that share their place with all `inner` columns; len and list have no limit but an int's. */
+struct ww_scatter_slices {
+	const char *kernel;
+	long long outer, len, list, inner;
+	int block, part; /* columns of a block, default up to 256; results of each, default up to 40 */
+};
+
+/* Leading arguments: long long outer, int len, int list, long long inner. */
+static void ww_recipe_scatter_slices(struct ww_plan *p, const struct ww_scatter_slices *r)
+{
+	long long block = r->block ? r->block : 32, part = r->part ? r->part : ww_cdiv(r->len, ww_cdiv(r->len, 40));
+
+	while (!r->block && block < 256 && block < r->inner)
+		block *= 2;
+	if (r->outer < 1 || r->inner < 1 || r->len < 1 || r->list < 1 || r->len > 0x7fff0000 || r->list > 0x7fff0000 ||
+		4 * part * block + 33 * block > WW_SCATTER_SHARED) {
+		ww_fail(p, "scatter_slices: a block's part of the results must fit into shared memory");
+		return;
+	}
+	ww_tunable(p, r->kernel, "BLOCK", block);
+	ww_tunable(p, r->kernel, "PART", part);
+	ww_launch(p, r->kernel, r->outer * ww_cdiv(r->inner, block) * ww_cdiv(r->len, part), 1, 1, block, 1, 1);
+	ww_shared(p, 4 * part * block);
+	ww_arg_i64(p, r->outer);
+	ww_arg_i32(p, (int)r->len);
+	ww_arg_i32(p, (int)r->list);
+	ww_arg_i64(p, r->inner);
+}
+
 #endif
