@@ -3719,6 +3719,11 @@ static void test_work_is_not_repeated(void **state)
 			"ww::scatter_rows<ww::OP_SUM, k0_BLOCK, k0_TPR>(" },
 		{ "scattered_sums.json", "k1  scatter: new_zeros_1, scatter_add\n",
 			"ww::scatter_columns<ww::OP_MAX, k3_BLOCK>(" },
+		/* the rows of a small matrix are vectors, loaded ahead of the sums over them */
+		{ "small_matrices.json", "", "ww::load(p_blocks + (i17*64 + 8 + c), x1);" },
+		/* places that all columns share are looked for once for all of them */
+		{ "added_rows.json", "k0  scatter: new_zeros, index_add\n",
+			"ww::scatter_slices<ww::OP_SUM, k0_BLOCK, k0_PART>(" },
 		/* what is computed once for a row of results does not make an element costly: a norm behind which is resampled
 		 */
 		{ "resampled_norm.json", "k2  pointwise: group_norm, upsample_linear1d\n", "" },

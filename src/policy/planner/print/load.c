@@ -361,13 +361,70 @@ static int load_of_window(struct expr *e, const struct buf *b, const struct ix *
 	const struct ix *coef, *first;
 	int64_t n;
 
-	if (!w || !ix_is_const(w->b, &n) || (n != 2 && n != 4) || !pl_computed_as_float(b->dt) || ix_looks_up(off) ||
-		!ix_affine(e->pl, off, w, &coef, &first) || !ix_is(coef, 1) || !pl_divides(first, w, (int)n))
+	if (!w || !ix_is_const(w->b, &n) || (n != 2 && n != 4 && n * pl_itemsize(b->dt) != 16) ||
+		!pl_computed_as_float(b->dt) || ix_looks_up(off) || !ix_affine(e->pl, off, w, &coef, &first) ||
+		!ix_is(coef, 1) || !pl_divides(first, w, (int)n))
 		return 0;
 	pl_guard_terms(e->pl, pl_cuda_terms(e->pl, "", first, w), (int)n);
 	pl_emit(e, level, "float %s_all[%lld];", name, (long long)n);
 	pl_emit(e, level, "ww::load(%s + %s, %s_all);", b->name, ix_text(e->pl, first), name);
 	pl_emit(e, level, "const float %s = %s_all[%s];", name, name, w->name);
+	return 1;
+}
+
+/* Is x made of sizes, the rows, the lane and w alone? */
+static int is_of(const struct expr *e, const struct ix *x, const struct ix_atom *w)
+{
+	for (int i = 0; i < x->n; i++)
+		for (int a = 0; a < x->m[i].n; a++) {
+			const struct ix_atom *t = x->m[i].atom[a];
+			int known = t == w || t == e->lane || pl_is_size(e->pl, t);
+
+			for (int d = 0; d < e->k->n_row && !known; d++)
+				known = e->k->row[d] == t;
+			if (!known)
+				return 0;
+		}
+	return 1;
+}
+
+/* cuda, pointwise: what each step of a short sum reads along the lane (the columns of a small matrix).  Read where it
+ * is used, each element is a load of its own, in a line of its own where lanes have other matrices; all vectors are
+ * loaded ahead, and a step of the unrolled loop picks its own.  0: it is no such load. */
+static int load_of_steps(struct expr *e, struct buf *b, const struct ix *off, struct etext *t)
+{
+	struct pl *pl = e->pl;
+	const struct ix_atom *w = e->cuda_vec && e->k->kind == K_POINT && e->scope == 1 ? e->window : NULL;
+	const struct ix *coef, *rest, *at[WINDOW];
+	const char *text = "";
+	int64_t n;
+
+	if (!w || e->window_scope != 1 || e->cond || !ix_is_const(w->b, &n) || n < 2 || n > WINDOW ||
+		!pl_computed_as_float(b->dt) || !ix_has(off, w) || ix_looks_up(off) || !is_of(e, off, w) ||
+		!ix_affine(pl, off, e->lane, &coef, &rest) || !ix_is(coef, 1) || e->n_vload + n > (int)WW_ARRAY_LEN(e->vload))
+		return 0;
+	for (int i = 0; i < n; i++) {
+		const struct ix *step = ix_const(pl, i);
+
+		at[i] = ix_subst(pl, off, &w, &step, 1);
+		if (!pl_divides(at[i], e->lane, 16 / pl_itemsize(b->dt)))
+			return 0;
+	}
+	e->scope = 0; /* ahead of the lanes */
+	for (int i = 0; i < n && text; i++) {
+		struct etext one = { NULL, 0, 1 };
+
+		if (!load_cuda_vec(e, b, at[i], NULL, &one))
+			text = NULL;
+		else
+			text = i < n - 1 ? pl_fmt(pl, "%s%s == %d ? %s : ", text, w->name, i, one.t)
+							 : pl_fmt(pl, "%s%s", text, one.t);
+	}
+	e->scope = 1;
+	if (!text)
+		return 0;
+	t->t = pl_temp(e);
+	pl_emit(e, t->level, "const float %s = %s;", t->t, text);
 	return 1;
 }
 
@@ -397,6 +454,8 @@ struct etext pl_load(struct expr *e, struct buf *b, const struct ix *const *idx)
 		return t;
 	if (e->cuda_vec && pl_has_lane(e, off) && ix_affine(pl, off, e->lane, &coef, &rest) &&
 		load_apart(e, b, off, coef, rest, &t))
+		return t;
+	if (load_of_steps(e, b, off, &t))
 		return t;
 	t.t = pl_temp(e);
 	at = pl_fmt(pl, "%s + %s", b->name, ix_text(pl, off));
