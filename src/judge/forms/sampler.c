@@ -28,7 +28,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -42,8 +41,6 @@ enum {
 	LOOKS = 2,
 	NEAR_BYTES = 2048,
 	PAGE = 4096,
-	SUDDEN = 8, /* unexpected samples of a call, about, in long calls */
-	SUDDEN_US = 1000,
 	MAX_SEARCHED = 64 << 20,
 	RING_BYTES = 32 << 10,
 	MAX_SAMPLES = 1 << 20
@@ -79,30 +76,21 @@ struct event {
 	struct perf_event_mmap_page *head;
 };
 
-/* Samples of the call in progress. */
-struct samples {
-	struct sample *at;
-	int n;
-	size_t max;
-};
-
 struct ww_sampler {
 	pid_t pid;
 	int is_runner, pagemap; /* pagemap: a descriptor, -1: it cannot be read */
 	const struct ww_copies *copies;
-	struct ww_rng rng;       /* secret */
-	struct event *events;    /* by processor */
-	struct event *sudden;    /* the same, for samples that nobody expects */
-	int n_events, is_sudden; /* the latter are on */
-	struct range *ranges;    /* executable mappings, by address */
+	struct ww_rng rng;    /* secret */
+	struct event *events; /* by processor */
+	int n_events;
+	struct range *ranges; /* executable mappings, by address */
 	int n;
-	size_t max, searched; /* bytes, when they were read */
-	struct samples even, unexpected;
-	int kept;                            /* of the latter, from before they were turned on */
+	size_t max, searched;   /* bytes, when they were read */
+	struct sample *samples; /* of the call in progress */
+	int n_samples;
+	size_t max_samples;
 	uint64_t lost;                       /* and those for which there was no room */
 	uint64_t begin_ns, took_ns, look_ns; /* of the call in progress; of the last one; when to look, 0: not */
-	uint64_t switch_ns;                  /* when to turn unexpected samples on or off, 0: not */
-	uint64_t on_ns;                      /* since when they are on */
 	struct glimpse somebodys, neutral;   /* the newest samples under way, of code that counts and of other */
 	int is_exchanged;                    /* neutral code was written over, or is not what ran */
 };
@@ -240,10 +228,9 @@ static const struct range *find(const struct ww_sampler *x, uint64_t at)
 
 /* ---- The kernel's records ---------------------------------------------------------------------------------------- */
 
-static int open_event(pid_t pid, int processor, int off, struct event *e)
+static int open_event(pid_t pid, int processor, struct event *e)
 {
 	struct perf_event_attr a = { .size = sizeof(a),
-		.disabled = (unsigned)off,
 		.type = PERF_TYPE_SOFTWARE,
 		.config = PERF_COUNT_SW_TASK_CLOCK,
 		.sample_period = WW_SAMPLE_US * 1000,
@@ -274,22 +261,19 @@ struct ww_sampler *ww_sampler_open(pid_t pid, const struct ww_copies *copies)
 {
 	struct ww_sampler *x = calloc(1, sizeof(*x));
 	int n = (int)sysconf(_SC_NPROCESSORS_CONF);
-	if (!x || !(x->events = calloc(2 * (size_t)n, sizeof(*x->events)))) {
+	if (!x || !(x->events = calloc((size_t)n, sizeof(*x->events)))) {
 		free(x);
 		return NULL;
 	}
-	x->sudden = x->events + n;
 	char name[64];
 	snprintf(name, sizeof(name), "/proc/%d/pagemap", (int)pid);
 	x->pid = pid;
 	x->pagemap = open(name, O_RDONLY | O_CLOEXEC);
 	x->copies = copies;
 	ww_rng_init(&x->rng, ww_rng_secret(), 0);
-	for (int k = 0; k < 2 * n; k++)
-		x->events[k].fd = -1;
-	x->n_events = n;
-	for (int k = 0; k < n; k++)
-		if (!open_event(pid, k, 0, &x->events[k]) || (copies && !open_event(pid, k, 1, &x->sudden[k]))) {
+	for (int k = 0; k < n; k++, x->n_events++)
+		if (!open_event(pid, k, &x->events[k])) {
+			x->n_events++;
 			ww_sampler_close(x);
 			return NULL;
 		}
@@ -308,14 +292,13 @@ void ww_sampler_close(struct ww_sampler *x)
 {
 	if (!x)
 		return;
-	for (int k = 0; k < 2 * x->n_events; k++)
+	for (int k = 0; k < x->n_events; k++)
 		close_event(&x->events[k]);
 	if (x->pagemap >= 0)
 		close(x->pagemap);
 	free(x->events);
 	free(x->ranges);
-	free(x->even.at);
-	free(x->unexpected.at);
+	free(x->samples);
 	free(x);
 }
 
@@ -335,7 +318,7 @@ static void take_lost(struct ww_sampler *x, const struct event *e, uint64_t at)
 	x->lost += lost.n < MAX_SAMPLES ? lost.n : MAX_SAMPLES;
 }
 
-static void take_one(struct ww_sampler *x, const struct event *e, struct samples *to)
+static void take_one(struct ww_sampler *x, const struct event *e)
 {
 	uint64_t head = __atomic_load_n(&e->head->data_head, __ATOMIC_ACQUIRE), at = e->head->data_tail;
 	struct perf_event_header h;
@@ -345,8 +328,9 @@ static void take_one(struct ww_sampler *x, const struct event *e, struct samples
 			x->n = 0; /* read again */
 		else if (h.type == PERF_RECORD_LOST)
 			take_lost(x, e, at + sizeof(h));
-		else if (h.type == PERF_RECORD_SAMPLE && to->n < MAX_SAMPLES && WW_GROW(to->at, &to->max, to->n + 1))
-			copy_out(e, at + sizeof(h), &to->at[to->n++], RECORD_BYTES);
+		else if (h.type == PERF_RECORD_SAMPLE && x->n_samples < MAX_SAMPLES &&
+			WW_GROW(x->samples, &x->max_samples, x->n_samples + 1))
+			copy_out(e, at + sizeof(h), &x->samples[x->n_samples++], RECORD_BYTES);
 	}
 	__atomic_store_n(&e->head->data_tail, at, __ATOMIC_RELEASE);
 }
@@ -354,85 +338,8 @@ static void take_one(struct ww_sampler *x, const struct event *e, struct samples
 void ww_sampler_take(struct ww_sampler *x)
 {
 	for (int k = 0; x && k < x->n_events; k++)
-		if (x->events[k].head) {
-			take_one(x, &x->events[k], &x->even);
-			if (x->sudden[k].head)
-				take_one(x, &x->sudden[k], &x->unexpected);
-		}
-}
-
-static void switch_sudden(struct ww_sampler *x, int on)
-{
-	for (int k = 0; k < x->n_events && on != x->is_sudden; k++)
-		if (x->sudden[k].fd >= 0)
-			(void)!ioctl(x->sudden[k].fd, on ? PERF_EVENT_IOC_ENABLE : PERF_EVENT_IOC_DISABLE, 0);
-	x->is_sudden = on;
-}
-
-static int by_time(const void *a, const void *b)
-{
-	const struct sample *x = a, *y = b;
-	return (x->ns > y->ns) - (x->ns < y->ns);
-}
-
-static int has_thread(const struct samples *s, int from, int to, uint32_t thread)
-{
-	while (from < to && s->at[from].thread != thread)
-		from++;
-	return from < to;
-}
-
-/* Of the samples since they were turned on: each thread's first, of those that computed at one time.  Later ones come
- * at even distances. */
-static void keep_first(struct samples *s, int from)
-{
-	int kept = from;
-	if (s->n > from)
-		qsort(s->at + from, (size_t)(s->n - from), sizeof(*s->at), by_time);
-	const uint64_t end_ns = s->n > from ? s->at[from].ns + WW_SAMPLE_US * 1000 : 0;
-	for (int i = from; i < s->n && s->at[i].ns < end_ns; i++)
-		if (!has_thread(s, from, kept, s->at[i].thread))
-			s->at[kept++] = s->at[i];
-	s->n = kept;
-}
-
-static void turn_off(struct ww_sampler *x)
-{
-	switch_sudden(x, 0);
-	ww_sampler_take(x);
-	keep_first(&x->unexpected, x->kept);
-	x->kept = x->unexpected.n;
-}
-
-/* From one unexpected sample to the next, on average; a judge that wakes takes a processor's time. */
-static uint64_t apart_ns(const struct ww_sampler *x)
-{
-	const uint64_t least = SUDDEN_US * 1000, share = x->took_ns / SUDDEN;
-	return share > least ? share : least;
-}
-
-/* On; then off when there is one, which is looked for less and less often; then on again, at random. */
-static void go_on_suddenly(struct ww_sampler *x, uint64_t now)
-{
-	ww_sampler_take(x);
-	if (!x->is_sudden) {
-		switch_sudden(x, 1);
-		x->on_ns = now;
-	} else if (x->unexpected.n > x->kept)
-		turn_off(x);
-	if (x->is_sudden)
-		x->switch_ns = now + (now - x->on_ns) + WW_SAMPLE_US * 1000;
-	else
-		x->switch_ns = now + ww_rng_below(&x->rng, 2 * apart_ns(x));
-}
-
-/* Somewhere in a call, or a sample's length before it. */
-static void plan_sudden(struct ww_sampler *x)
-{
-	const uint64_t ahead = WW_SAMPLE_US * 1000, at = ww_rng_below(&x->rng, x->took_ns + ahead);
-	x->switch_ns = x->begin_ns + (at > ahead ? at - ahead : 0);
-	if (at <= ahead)
-		go_on_suddenly(x, x->begin_ns);
+		if (x->events[k].head)
+			take_one(x, &x->events[k]);
 }
 
 void ww_sampler_begin(struct ww_sampler *x)
@@ -440,27 +347,25 @@ void ww_sampler_begin(struct ww_sampler *x)
 	ww_sampler_take(x);
 	if (!x)
 		return;
-	x->even.n = x->unexpected.n = 0;
+	x->n_samples = 0;
 	x->somebodys.at = x->neutral.at = 0;
 	x->is_exchanged = 0;
 	x->lost = 0;
 	x->begin_ns = ww_now_ns();
-	x->look_ns = x->switch_ns = 0;
-	x->kept = 0;
+	x->look_ns = 0;
 	if (x->copies && x->took_ns && ww_rng_below(&x->rng, LOOKS) == 0)
 		x->look_ns = x->begin_ns + ww_rng_below(&x->rng, x->took_ns);
-	if (x->copies && x->took_ns)
-		plan_sudden(x);
 }
 
-uint64_t ww_sampler_look_ns(const struct ww_sampler *x)
-{
-	if (!x || !x->switch_ns || (x->look_ns && x->look_ns < x->switch_ns))
-		return x ? x->look_ns : 0;
-	return x->switch_ns;
-}
+uint64_t ww_sampler_look_ns(const struct ww_sampler *x) { return x ? x->look_ns : 0; }
 
 /* ---- Classification ---------------------------------------------------------------------------------------------- */
+
+static int by_time(const void *a, const void *b)
+{
+	const struct sample *x = a, *y = b;
+	return (x->ns > y->ns) - (x->ns < y->ns);
+}
 
 /* Whether the page was written by the process: it is not the file's any more. */
 static int is_written(const struct ww_sampler *x, uint64_t at)
@@ -488,13 +393,13 @@ static enum ww_code counts_for(const struct ww_sampler *x, const struct sample *
 }
 
 /* Whether another thread was in a library's code about then. */
-static int beside_library(const struct samples *x, int i)
+static int beside_library(const struct ww_sampler *x, int i)
 {
-	const struct sample *s = &x->at[i];
+	const struct sample *s = &x->samples[i];
 	const uint64_t near = WW_SAMPLE_US * 1000 / 2;
 	for (int way = -1; way <= 1; way += 2)
-		for (int k = i + way; k >= 0 && k < x->n; k += way) {
-			const struct sample *o = &x->at[k];
+		for (int k = i + way; k >= 0 && k < x->n_samples; k += way) {
+			const struct sample *o = &x->samples[k];
 			if ((o->ns > s->ns ? o->ns - s->ns : s->ns - o->ns) > near)
 				break;
 			if (o->thread != s->thread && o->kind == WW_CODE_LIBRARY)
@@ -529,30 +434,21 @@ static void glimpse(const struct ww_sampler *x, const struct sample *newest, str
 }
 
 /* Mappings are not read again, which would take longer than a short call. */
-static void look_at_code(struct ww_sampler *x)
+void ww_sampler_look(struct ww_sampler *x)
 {
 	const struct sample *newest[2] = { NULL, NULL };
 	x->look_ns = 0;
 	ww_sampler_take(x);
 	if (!x->n)
 		read_maps(x);
-	for (int i = 0; i < x->even.n; i++) {
-		const struct sample *s = &x->even.at[i], **to = &newest[whose(x, s) == WW_CODE_OTHER];
+	for (int i = 0; i < x->n_samples; i++) {
+		const struct sample *s = &x->samples[i], **to = &newest[whose(x, s) == WW_CODE_OTHER];
 		if (s->process == (uint32_t)x->pid && (!*to || s->ns > (*to)->ns))
 			*to = s;
 	}
 	glimpse(x, newest[0], &x->somebodys);
 	glimpse(x, newest[1], &x->neutral);
 	x->is_exchanged = newest[1] && is_written(x, newest[1]->at);
-}
-
-void ww_sampler_look(struct ww_sampler *x)
-{
-	const uint64_t now = ww_now_ns();
-	if (x->switch_ns && now >= x->switch_ns)
-		go_on_suddenly(x, now);
-	if (x->look_ns && now >= x->look_ns)
-		look_at_code(x);
 }
 
 /* Of a call that was looked at: is what ran there still? */
@@ -575,8 +471,8 @@ static void compare_seen(struct ww_sampler *x, struct ww_seen *seen)
 /* At random, or a solution could begin with other code than it goes on with. */
 static void check_some(struct ww_sampler *x, struct ww_seen *seen)
 {
-	for (int k = 0; k < CHECKED && x->copies && x->even.n; k++) {
-		const struct sample *s = &x->even.at[ww_rng_below(&x->rng, (uint64_t)x->even.n)];
+	for (int k = 0; k < CHECKED && x->copies && x->n_samples; k++) {
+		const struct sample *s = &x->samples[ww_rng_below(&x->rng, (uint64_t)x->n_samples)];
 		if (s->kind == WW_CODE_OWN) {
 			seen->checked++;
 			seen->copied += is_copied(x, s);
@@ -584,35 +480,25 @@ static void check_some(struct ww_sampler *x, struct ww_seen *seen)
 	}
 }
 
-static void classify(const struct ww_sampler *x, struct samples *s)
-{
-	if (s->n)
-		qsort(s->at, (size_t)s->n, sizeof(*s->at), by_time);
-	for (int i = 0; i < s->n; i++)
-		s->at[i].kind = counts_for(x, &s->at[i]);
-}
-
-static void count(const struct samples *s, int i, int n[WW_CODE_KINDS])
-{
-	enum ww_code kind = s->at[i].kind;
-	n[kind == WW_CODE_OWN && beside_library(s, i) ? WW_CODE_OTHER : kind]++;
-}
-
 void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen)
 {
 	memset(seen, 0, sizeof(*seen));
 	if (!x)
 		return;
-	turn_off(x);
+	ww_sampler_take(x);
 	if (!x->n || x->somebodys.at || x->neutral.at)
 		read_maps(x);
 	x->is_exchanged |= x->neutral.at && !is_there(x, &x->neutral);
-	classify(x, &x->even);
-	classify(x, &x->unexpected);
-	for (int i = 0; i < x->even.n; i++)
-		count(&x->even, i, seen->n);
-	for (int i = 0; i < x->unexpected.n; i++)
-		count(&x->unexpected, i, seen->sudden);
+	if (x->n_samples)
+		qsort(x->samples, (size_t)x->n_samples, sizeof(*x->samples), by_time);
+	for (int i = 0; i < x->n_samples; i++)
+		x->samples[i].kind = counts_for(x, &x->samples[i]);
+	for (int i = 0; i < x->n_samples; i++) {
+		enum ww_code kind = x->samples[i].kind;
+		if (kind == WW_CODE_OWN && beside_library(x, i))
+			kind = WW_CODE_OTHER;
+		seen->n[kind]++;
+	}
 	/* Only hundreds of new mappings of code overflow the ring, which a solution does on purpose: they count as a
 	 * library's. */
 	seen->n[WW_CODE_LIBRARY] += (int)(x->lost < MAX_SAMPLES ? x->lost : MAX_SAMPLES);
@@ -629,10 +515,8 @@ void ww_seen_add(struct ww_seen *sum, const struct ww_seen *x)
 	sum->copied += x->copied;
 	sum->looked += x->looked;
 	sum->found += x->found;
-	for (int k = 0; k < WW_CODE_KINDS; k++) {
+	for (int k = 0; k < WW_CODE_KINDS; k++)
 		sum->n[k] += x->n[k];
-		sum->sudden[k] += x->sudden[k];
-	}
 }
 
 void ww_seen_note(struct ww_seen_calls *c, const struct ww_seen *x)
@@ -686,10 +570,8 @@ void ww_seen_total(const struct ww_seen_calls *c, struct ww_seen *sum)
 		sum->copied += one->copied;
 		sum->looked += one->looked;
 		sum->found += one->found;
-		for (int k = 0; k < WW_CODE_KINDS; k++) {
+		for (int k = 0; k < WW_CODE_KINDS; k++)
 			samples[k] += shares[i] * one->n[k];
-			sum->sudden[k] += one->sudden[k];
-		}
 	}
 	for (int k = 0; k < WW_CODE_KINDS; k++)
 		sum->n[k] = (int)lround(samples[k]);
@@ -709,21 +591,11 @@ int ww_seen_own(const struct ww_seen *x) { return x->n[WW_CODE_OWN] - (int)(x->n
 
 int ww_seen_library(const struct ww_seen *x) { return x->n[WW_CODE_LIBRARY] + x->n[WW_CODE_OWN] - ww_seen_own(x); }
 
-/* The same by the samples that nobody expects, which share the time of all among them. */
-static int is_suddenly_library(const struct ww_seen *x, double excused_us)
-{
-	double copied = x->sudden[WW_CODE_OWN] * ww_seen_copied(x), own = x->sudden[WW_CODE_OWN] - copied,
-		   library = x->sudden[WW_CODE_LIBRARY] + copied, all = own + library + x->sudden[WW_CODE_OTHER];
-	double each_us = all > 0 && x->calls ? (double)WW_SAMPLE_US * samples_of(x) / x->calls / all : 0;
-	return (library - own - 2 * sqrt(library + own)) * each_us > excused_us;
-}
-
 int ww_seen_is_library(const struct ww_seen *x, double excused_us)
 {
 	int own = ww_seen_own(x), library = ww_seen_library(x);
 	double each_us = x->calls ? (double)WW_SAMPLE_US / x->calls : 0;
-	return (library - own - 2 * fmin(sqrt(library + own), x->scatter)) * each_us > excused_us ||
-		is_suddenly_library(x, excused_us);
+	return (library - own - 2 * fmin(sqrt(library + own), x->scatter)) * each_us > excused_us;
 }
 
 int ww_sampler_has_own(struct ww_sampler *x)

@@ -16,10 +16,6 @@
  * A thread's own code does not count while another thread is in a library's: being busy beside a library costs no time.
  * Since threads are sampled by their own time, a busy machine changes nothing.
  *
- * Samples at even distances can be dodged: an interrupt is seen as a gap in a thread's own time, and until the next one
- * a library's time is nobody's.  So in PyTorch forms there are others, turned on at random moments and off when they
- * have met the threads that compute then.  They are fewer, one in two milliseconds, and decide by themselves.
- *
  * What code is is its bytes, which are looked at when the call has ended.  A solution can exchange them before that (it
  * writes its files as it likes, and maps others at their addresses), so in some calls they are also read at a random
  * moment, from beside.
@@ -41,9 +37,8 @@ enum ww_code { WW_CODE_OWN, WW_CODE_LIBRARY, WW_CODE_OTHER, WW_CODE_KINDS };
 struct ww_seen {
 	int calls, n[WW_CODE_KINDS];
 	int checked, copied;
-	int looked, found;         /* the same, while calls were under way */
-	int sudden[WW_CODE_KINDS]; /* samples at moments that nobody can know */
-	double scatter;            /* ww_seen_total(): one standard deviation of a library's samples less own ones */
+	int looked, found; /* the same, while calls were under way */
+	double scatter;    /* ww_seen_total(): one standard deviation of a library's samples less own ones */
 };
 /* The share of own code that is a copy of a library's. */
 double ww_seen_copied(const struct ww_seen *x);
@@ -87,6 +82,5 @@ enum ww_code ww_sampler_kind(const char *path, int private);
 enum ww_code ww_sampler_kind_in_runner(const char *path);
 /* Of a total: whether libraries took longer than the solution's own code and `excused_us` together, for each call.  Two
  * standard deviations are left to chance.  Samples at even distances scatter less than chance has it, half as much in
- * calls of a millisecond, so where the calls themselves differ less, that counts.  Unexpected samples say it alone,
- * too: each stands for an equal part of the time of all. */
+ * calls of a millisecond, so where the calls themselves differ less, that counts. */
 int ww_seen_is_library(const struct ww_seen *x, double excused_us);

@@ -153,12 +153,10 @@ static int calls_are_library(const struct ww_session *s, const struct ww_seen *c
 	double excused = excused_us(s, calls, traced);
 	ww_log(WW_LOG_DEBUG,
 		"whose code: in %d calls %d own (%d of %d copied, %d of %d under way), %d of libraries, %d other; "
-		"suddenly %d, %d, %d; "
 		"%.0f us of a library's in a call, %.0f "
 		"traced, %.0f excused",
 		calls->calls, calls->n[WW_CODE_OWN], calls->copied, calls->checked, calls->found, calls->looked,
-		calls->n[WW_CODE_LIBRARY], calls->n[WW_CODE_OTHER], calls->sudden[WW_CODE_OWN], calls->sudden[WW_CODE_LIBRARY],
-		calls->sudden[WW_CODE_OTHER], us_in(calls, WW_CODE_LIBRARY), traced->library_us, excused);
+		calls->n[WW_CODE_LIBRARY], calls->n[WW_CODE_OTHER], us_in(calls, WW_CODE_LIBRARY), traced->library_us, excused);
 	return is_library(calls, excused);
 }
 

@@ -298,23 +298,6 @@ static void calls_that_are_alike_say_more(void **state)
 	assert_true(is_library(200, three, five)); /* calls that differ more than chance has it, as ever */
 }
 
-/* Who computes between two samples at even distances is met by those that nobody expects. */
-static void unexpected_samples_say_it_alone(void **state)
-{
-	struct ww_seen x = { .calls = 20, .n = { [WW_CODE_OWN] = 600, [WW_CODE_LIBRARY] = 200 }, .scatter = 20 };
-	(void)state;
-	assert_false(ww_seen_is_library(&x, 50));
-	x.sudden[WW_CODE_OWN] = 20;
-	x.sudden[WW_CODE_LIBRARY] = 25;
-	assert_false(ww_seen_is_library(&x, 50)); /* by chance */
-	x.sudden[WW_CODE_LIBRARY] = 50;
-	assert_true(ww_seen_is_library(&x, 50)); /* of 10 ms in a call 1.9 beyond doubt */
-	assert_true(ww_seen_is_library(&x, 1800));
-	assert_false(ww_seen_is_library(&x, 2000));
-	x.n[WW_CODE_OWN] = x.n[WW_CODE_LIBRARY] = 0;
-	assert_false(ww_seen_is_library(&x, 50));
-}
-
 /* What `layout` says of two outputs of a page each, of which the first must be memory of its own. */
 static int apart(const char *first, const char *second, int pages)
 {
@@ -452,6 +435,6 @@ int main(void)
 		cmocka_unit_test(what_was_given_is_no_output), cmocka_unit_test(returned_outputs_are_poisoned),
 		cmocka_unit_test(nothing_that_is_not_there), cmocka_unit_test(pieces), cmocka_unit_test(whose_code),
 		cmocka_unit_test(one_file_in_many_places), cmocka_unit_test(a_long_call_counts_as_the_middle_one),
-		cmocka_unit_test(calls_that_are_alike_say_more), cmocka_unit_test(unexpected_samples_say_it_alone) };
+		cmocka_unit_test(calls_that_are_alike_say_more) };
 	return cmocka_run_group_tests_name("judge/outputs", tests, NULL, NULL);
 }
