@@ -158,26 +158,23 @@ static struct val *elements(
 	return pl_gather(pl, x, *index, part->dim, x->rank, (*index)->size, pl->place);
 }
 
-/* cuda: the values of sorted rows of gates, a softmax of 16 bits, as they are ahead of their rounding.  Rounded, the
- * second and the third are equal in some 3% of rows of six (bfloat16), and a comparison with the second takes three
- * experts, where the task in fp64 takes two; PyTorch does so, in rows of its own.  The gates are stored once, in fp32,
- * for the sort and for what compares them.  NULL: other values, or their indices are read, too. */
-static struct val *unrounded(struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part, int indices)
+/* cuda: gates, a softmax of 16 bits whose rows are sorted, as they are ahead of their rounding.  Rounded, the second
+ * and the third are equal in some 3% of rows of six (bfloat16), and in many more where inputs are small.  A comparison
+ * with the second takes three experts then, and the indices of two name either, where the task in fp64 takes two;
+ * PyTorch does so, in rows of its own.  The gates are stored once, in fp32, for the sort and for what compares them.
+ * NULL: other values. */
+static struct val *unrounded(struct pl *pl, struct val *x, const struct pl_sorted *part)
 {
-	struct val *wide, *v;
+	struct val *wide;
 
-	if (pl->target != WW_TARGET_CUDA || pl_all_plain(pl) || !pl_is_half(x->dt) || !x->softmax_of || x->root ||
-		indices || part->dim != x->rank - 1 || !pl_sorts(pl, x, part))
+	if (pl->target != WW_TARGET_CUDA || !pl_is_half(x->dt) || !x->softmax_of || x->root || part->dim != x->rank - 1)
 		return NULL;
 	wide = pl_cast(pl, x, WW_F32);
 	pl_make_root(pl, wide);
-	v = pl_cast(pl, pl_sort_values(pl, n, wide, part), x->dt);
-	v->picked_of = x;
-	v->picked_as = wide;
-	return v;
+	return wide;
 }
 
-static void pick(struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part, int indices)
+static void pick_of(struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part, int indices)
 {
 	int d = part->dim;
 	int64_t count = ix_num(part->count), len = ix_num(x->size[d]);
@@ -185,13 +182,24 @@ static void pick(struct pl *pl, struct gnode *n, struct val *x, const struct pl_
 
 	if (count == len || count > (pl_gathers_first(pl, x, part) ? FEWEST : FEW) || len <= SHORT_ROW ||
 		!pl_is_float(x->dt) || (count > 1 && pl->target == WW_TARGET_CPU && pl_sorts(pl, x, part))) {
-		if (!(n->out[0] = unrounded(pl, n, x, part, indices)))
-			n->out[0] = elements(pl, n, x, part, indices, &n->out[1]);
+		n->out[0] = elements(pl, n, x, part, indices, &n->out[1]);
 		return;
 	}
 	one_by_one(pl, pl_stored(pl, x), d, (int)count, part->descending, v, at);
 	n->out[0] = pl_cat(pl, v, (int)count, d);
 	n->out[1] = pl_cat(pl, at, (int)count, d);
+}
+
+static void pick(struct pl *pl, struct gnode *n, struct val *x, const struct pl_sorted *part, int indices)
+{
+	struct val *wide = unrounded(pl, x, part);
+
+	pick_of(pl, n, wide ? wide : x, part, indices);
+	if (!wide)
+		return;
+	n->out[0] = pl_cast(pl, n->out[0], x->dt);
+	n->out[0]->picked_of = x;
+	n->out[0]->picked_as = wide;
 }
 
 static void topk(struct pl *pl, struct gnode *n)
