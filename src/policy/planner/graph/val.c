@@ -588,7 +588,7 @@ static struct val *lines(struct pl *pl, enum pl_red red, struct val *a, int nred
 		if (k == nred - 1 || parts >= threads || (inner <= PART && 2 * parts * part_threads(inner) >= threads))
 			break;
 	}
-	a = fewer_parts(pl, a, first + k - 1, parts, inner, threads + threads / 2);
+	a = parts < threads ? a : fewer_parts(pl, a, first + k - 1, parts, inner, 2 * threads);
 	nred = a->rank - first;
 	for (int d = 0; d < first + k; d++)
 		if (d != lane)
@@ -608,8 +608,12 @@ static struct val *lines(struct pl *pl, enum pl_red red, struct val *a, int nred
  * read all of it. */
 static int is_one_column(const struct pl *pl, const struct val *a, int64_t rows, int64_t cols)
 {
+	enum {
+		ROW_BYTES = 10 << 10
+	}; /* 20 KB, 4,901 floats of each of 128 to 512 channels, took longer than three kernels */
+
 	return pl->target == WW_TARGET_CUDA && (a->dt == WW_F32 || pl_is_half(a->dt)) && rows >= 32 &&
-		pl_fits_down(pl, rows, cols, 1);
+		cols * pl_itemsize(a->dt) <= ROW_BYTES && pl_fits_down(pl, rows, cols, 1);
 }
 
 /* Too few results to keep the machine busy, too much work for each: reduce in two kernels.  The parts are the outer

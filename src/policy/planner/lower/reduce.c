@@ -140,15 +140,19 @@ static void anyall(struct pl *pl, struct gnode *n)
 
 /* cuda: stores first what statistics are taken of where it is computed of large tensors that lie across each other
  * (channels-last beside PyTorch's order): a row kernel reads one of them by a sector for each element, and its readers
- * do so again, while a pointwise kernel reads both by tiles. */
-static void store_as_one(struct pl *pl, struct val *a)
+ * do so again, while a pointwise kernel reads both by tiles.  Of few elements (16 channels of each pixel) a thread has
+ * all, and uses its sectors whole. */
+static void store_as_one(struct pl *pl, struct val *a, unsigned mask)
 {
-	enum { LARGE = 1 << 20 };
+	enum { LARGE = 1 << 20, FEW = 64 };
+	int64_t n = 1;
 
+	for (int d = 0; d < a->rank; d++)
+		n *= mask >> d & 1 ? ix_num(a->size[d]) : 1;
 	while (a->kind == V_VIEW && !a->root && !a->cond && pl_numel_now(a->arg[0]) == pl_numel_now(a))
 		a = a->arg[0];
-	if (pl->target == WW_TARGET_CUDA && a->kind == V_OP && !a->root && pl_is_float(a->dt) && pl_numel_now(a) >= LARGE &&
-		pl_lies_both_ways(pl, a))
+	if (pl->target == WW_TARGET_CUDA && n > FEW && a->kind == V_OP && !a->root && pl_is_float(a->dt) &&
+		pl_numel_now(a) >= LARGE && pl_lies_both_ways(pl, a))
 		pl_store_as_typed(pl, a, "it is computed of tensors that lie across each other, and read several times");
 }
 
@@ -157,7 +161,7 @@ static struct val *centred(struct pl *pl, struct val *a, unsigned mask, struct v
 {
 	struct val *s, *m2;
 
-	store_as_one(pl, a);
+	store_as_one(pl, a, mask);
 	s = sum(pl, a, mask, 1);
 	m2 = pl_algebra(pl) ? pl_centred_parts(pl, &s) : NULL;
 	*mu = DIV(s, count(pl, a, mask, a->dt));

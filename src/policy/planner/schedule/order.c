@@ -36,9 +36,9 @@ static const double STRIDED_WORK = 80e6, STRIDED_FEW_3D = 50e6;
 static const double DILATED_LINE_LAST = 30e6, DILATED_LINE = 60e6;
 /* Of up to 64 filters, whose tiles are less efficient. */
 static const double TF32_FEW = 115e6, HALF_FEW = 206e6;
-/* The part of TF32's that is reached in two dimensions with more than nine taps (.54 with 35 taps, KernelBench
+/* The part of TF32's that is reached in two dimensions with more than 16 taps (.54 with 35 taps, KernelBench
  * level1/56; .65 and .7 with 25), and a step of the loop there (three tasks of 25 to 81 taps, K of 3,200 to 20,736 and
- * few tiles: .55 to 1.1 us; of halves not measured). */
+ * few tiles: .55 to 1.1 us; 16 taps take .05; of halves not measured). */
 static const double LARGE = .54, LARGE_STEP_US = .55;
 /* The same in three dimensions, of 33 to 64 filters (KernelBench level1/61 and 68: 55 and 62; with 24 filters,
  * level1/70, TF32_FEW). */
@@ -193,13 +193,13 @@ static double dilated_line_us(const struct anchor *s, double rate)
 		: 0;
 }
 
-/* Is it forward, of two dimensions and without groups, and has more than nine taps? */
+/* Is it forward, of two dimensions and without groups, and has more than 16 taps? */
 static int is_large_image(const struct anchor *s)
 {
 	double taps;
 
 	pl_conv_work(s, &taps);
-	return s->conv.nd == 2 && s->conv.groups == 1 && !s->conv.transposed && taps > 9;
+	return s->conv.nd == 2 && s->conv.groups == 1 && !s->conv.transposed && taps > 16;
 }
 
 /* The engine's time where operands and result lie channels-last, in 16 bits or fp32.  Each group has tiles of its own.

@@ -108,27 +108,24 @@ double pl_conv_least_us(const struct pl *pl, const struct anchor *sp, int bare)
 }
 
 /* Multiply-adds of a microsecond of cuDNN's engines without TF32 in PyTorch's order, up to 8 channels and up to 16: the
- * fastest of four and of one (KernelBench level1/50, level2/57, 67 and 21; 25; H200).  More channels have one for a
- * stride of 2 (32 to 40 and 45: 9 and 10 million). */
-static const double EXACT_EIGHT = 15e6, EXACT_SIXTEEN = 28e6, EXACT_MORE = 10e6;
+ * fastest of four and of one (KernelBench level1/50, level2/57, 67 and 21; 25; H200). */
+static const double EXACT_EIGHT = 15e6, EXACT_SIXTEEN = 28e6;
 
 /* Is the first version conv_few?  PyTorch computes so few channels without TF32, but beside other convolutions that
  * round its engine may as well; the library's time is then that engine's.  The estimate is fitted to twelve
- * convolutions of 3 to 16 channels in fp32 (more channels only where PyTorch does without TF32), so others have to
- * be 1.15 times as slow, and single taps, which memory bounds, and filters that do not fill its tile of 16 stay with
- * them. */
+ * convolutions of 3 to 16 channels in fp32 (of 32, with a stride of 2, it took 1.5 times as long as estimated, and the
+ * library less), so others have to be 1.15 times as slow, and single taps, which memory bounds, and filters that do not
+ * fill its tile of 16 stay with them. */
 static int is_few(const struct pl *pl, const struct anchor *sp, int bare)
 {
 	static const double MORE = 1.15;
 	double few = pl_conv_few_us(pl, sp), taps, library;
 	int64_t c = ix_num(sp->in[0].size[1]);
 
-	if (few == INFINITY || ix_num(sp->out->size[1]) < 16)
+	if (few == INFINITY || ix_num(sp->out->size[1]) < 16 || (c > EXACT_CHANNELS && sp->out->dt == WW_F32))
 		return 0;
-	library = pl_conv_work(sp, &taps) / (c <= 8 ? EXACT_EIGHT : c <= EXACT_CHANNELS ? EXACT_SIXTEEN : EXACT_MORE);
+	library = pl_conv_work(sp, &taps) / (c <= 8 ? EXACT_EIGHT : EXACT_SIXTEEN);
 	library = sp->conv.exact ? library : 0;
-	if (c > EXACT_CHANNELS && !sp->conv.exact && sp->out->dt == WW_F32)
-		return 0;
 	return taps > 1 && MORE * few < fmin(fmax(library, pl_conv_library_us(sp, bare)), pl_conv_direct_us(pl, sp));
 }
 
