@@ -2014,7 +2014,8 @@ static void test_template_or_library(void **state)
 	}
 }
 
-/* A gate and its value: the second convolution has the image that the first one has packed. */
+/* A gate and its value, dilated so that they are not one: the second convolution has the image that the first one has
+ * packed. */
 static void test_image_packed_once(void **state)
 {
 	json_t *g = convolution_and_norm(71, 192, 96, 58, 3), *nodes = json_object_get(g, "nodes");
@@ -2027,6 +2028,8 @@ static void test_image_packed_once(void **state)
 	json_array_append_new(params, w);
 	json_object_set_new(gate, "name", json_string("gate"));
 	json_array_set_new(json_object_get(gate, "args"), 1, json_pack("{s:s}", "ref", "v"));
+	json_array_set_new(json_object_get(gate, "args"), 4, json_pack("[i,i]", 2, 2));
+	json_array_append_new(json_object_get(gate, "args"), json_pack("[i,i]", 2, 2));
 	json_object_set_new(product, "op", json_string("aten.mul.Tensor"));
 	json_object_set_new(product, "args", json_pack("[{s:s}, {s:s}]", "ref", "conv", "ref", "gate"));
 	json_array_insert_new(nodes, 1, gate);
@@ -2060,7 +2063,7 @@ static void test_parts_of_statistics(void **state)
 	static const struct {
 		int n, c, side;
 		const char *has;
-	} rows[] = { { 64, 24, 190, "rows = 24, cols = (S0*95)" }, { 480, 8, 32, "rows = 8, cols = (S0*2)" } };
+	} rows[] = { { 64, 24, 190, "rows = 24, cols = (S0*95)" }, { 480, 8, 32, "rows = 8, cols = (S0*4)" } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {

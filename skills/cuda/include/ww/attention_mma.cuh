@@ -247,13 +247,14 @@ __device__ __forceinline__ void attention_weights(float a, float b, unsigned &w,
 /* The number that a row's scores are taken from, top + rest, where m is the largest of more of them: m * scale - up.
  * fix: the factor for earlier sums.  Returns top, or 0 while nothing counts.
  *
- * top is rounded: it is what all weights of the row, and their sum, are taken from, so that this is no error.  Of
- * scores in the millions it would be off by powers of two, and weights infinite; these have the rest. */
+ * top is rounded: it is what all weights of the row, and their sum, are taken from, so that this is no error, except
+ * that weights are rounded to 16 bits: below 2^11 the largest is still 1 then.  Larger scores have the rest: of some
+ * hundred thousand a weight that is all of a row would be 2^-12 off, of millions weights were infinite. */
 __device__ __forceinline__ float attention_raise(float &top, float &rest, float &fix, float m, float scale, float up)
 {
 	const float now = fmaf(m, scale, -up), old = top, old_rest = rest, left = fmaf(m, scale, -now) - up;
 
-	rest = now > old ? fabsf(now) < 4194304.f ? 0.f : left : rest;
+	rest = now > old ? fabsf(now) < 2048.f ? 0.f : left : rest;
 	top = now > old ? now : old;
 	const float from = top == -inf_() ? 0.f : top;
 	fix = exp2_(old - from + (old_rest - rest));

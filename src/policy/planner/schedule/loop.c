@@ -416,12 +416,11 @@ int pl_loads_held(const struct kern *k)
 }
 
 /* Columns of a window; of one that is little more than loads; and how many of a single operand of 16 bits are under way
- * at once, or of few rows, which are few threads that wait.  Of 4 bytes four are (print/cuda.c, LONG_COLUMNS), unless
- * one wave has all rows: 14,336 columns of 2,240 floats, 27 kB under way on a multiprocessor, took 45 us, memory 31. */
+ * at once, or of few rows, which are few threads that wait.  Of 4 bytes four are (print/cuda.c, LONG_COLUMNS). */
 enum { WINDOW = 16, WINDOW_OF_LOADS = 64, LITTLE_WORK = 2, UNDER_WAY = 8 };
 
-/* Do columns of row kernel k read one operand, of at most so many bytes? */
-static int reads_narrow(struct pl *pl, struct kern *k, int bytes)
+/* Do columns of row kernel k read one operand, of at most 2 bytes? */
+static int reads_narrow(struct pl *pl, struct kern *k)
 {
 	const struct ix *off[512];
 	struct buf *buf[512];
@@ -431,7 +430,7 @@ static int reads_narrow(struct pl *pl, struct kern *k, int bytes)
 		for (int c = 0; c < k->n_col; c++)
 			if (ix_has(off[i], k->col[c])) {
 				found++;
-				narrow &= pl_itemsize(buf[i]->dt) <= bytes;
+				narrow &= pl_itemsize(buf[i]->dt) <= 2;
 				break;
 			}
 	return found == 1 && narrow;
@@ -440,7 +439,7 @@ static int reads_narrow(struct pl *pl, struct kern *k, int bytes)
 int pl_unrolled_down(struct pl *pl, struct kern *k)
 {
 	const struct ix *idx[PL_MAX_RANK];
-	int64_t n = INT64_MAX, rows = ix_num(pl_extent(pl, k->row, k->n_row)), sms = pl->dev.sm_count;
+	int64_t n = INT64_MAX;
 	int cost = 0;
 
 	for (int i = 0; i < k->n_red; i++) {
@@ -450,9 +449,9 @@ int pl_unrolled_down(struct pl *pl, struct kern *k)
 	ix_is_const(k->loop->len, &n);
 	if (n <= WINDOW || (n <= WINDOW_OF_LOADS && cost <= LITTLE_WORK && !pl_stores_per_column(k)))
 		return (int)n;
-	if (rows < 32 * sms)
+	if (ix_num(pl_extent(pl, k->row, k->n_row)) < 32 * (int64_t)pl->dev.sm_count)
 		return UNDER_WAY;
-	return cost <= LITTLE_WORK && reads_narrow(pl, k, rows < 2048 / PL_DOWN * sms ? 4 : 2) ? UNDER_WAY : 4;
+	return cost <= LITTLE_WORK && reads_narrow(pl, k) ? UNDER_WAY : 4;
 }
 
 /* Threads that share a row: PL_DOWN, or more of few rows, as FEW_ROWS of print/cuda.c has it; of blocks of 1,024

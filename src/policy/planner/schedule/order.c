@@ -193,13 +193,15 @@ static double dilated_line_us(const struct anchor *s, double rate)
 		: 0;
 }
 
-/* Is it forward, of two dimensions and without groups, and has more than 16 taps? */
+/* Is it forward, of two dimensions and without groups, and has more than 16 taps?  Its channels fill 16 bytes: of 17
+ * PyTorch's engine for 9 x 9 did without TF32. */
 static int is_large_image(const struct anchor *s)
 {
 	double taps;
 
 	pl_conv_work(s, &taps);
-	return s->conv.nd == 2 && s->conv.groups == 1 && !s->conv.transposed && taps > 16;
+	return s->conv.nd == 2 && s->conv.groups == 1 && !s->conv.transposed && taps > 16 &&
+		ix_num(s->in[0].size[1]) % 4 == 0;
 }
 
 /* The engine's time where operands and result lie channels-last, in 16 bits or fp32.  Each group has tiles of its own.

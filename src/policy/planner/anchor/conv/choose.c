@@ -93,9 +93,16 @@ static int is_by_halves(const struct pl *pl, const struct anchor *sp, int bare)
 	return pl_conv_halves_us(sp) < fmin(others, pl_conv_direct_us(pl, sp));
 }
 
+/* conv_few's time where a first version may be it.  The estimate is fitted to twelve convolutions of 3 to 16 channels
+ * in fp32; of 32, with a stride of 2, it took 1.5 times as long, and the library less. */
+static double few_us(const struct pl *pl, const struct anchor *sp)
+{
+	return ix_num(sp->in[0].size[1]) > EXACT_CHANNELS && sp->out->dt == WW_F32 ? INFINITY : pl_conv_few_us(pl, sp);
+}
+
 double pl_conv_least_us(const struct pl *pl, const struct anchor *sp, int bare)
 {
-	double us = fmin(pl_conv_library_us(sp, bare), pl_conv_few_us(pl, sp));
+	double us = fmin(pl_conv_library_us(sp, bare), few_us(pl, sp));
 
 	if (sp->conv.last)
 		return pl_conv_last_us(sp, 0) +
@@ -112,17 +119,15 @@ double pl_conv_least_us(const struct pl *pl, const struct anchor *sp, int bare)
 static const double EXACT_EIGHT = 15e6, EXACT_SIXTEEN = 28e6;
 
 /* Is the first version conv_few?  PyTorch computes so few channels without TF32, but beside other convolutions that
- * round its engine may as well; the library's time is then that engine's.  The estimate is fitted to twelve
- * convolutions of 3 to 16 channels in fp32 (of 32, with a stride of 2, it took 1.5 times as long as estimated, and the
- * library less), so others have to be 1.15 times as slow, and single taps, which memory bounds, and filters that do not
- * fill its tile of 16 stay with them. */
+ * round its engine may as well; the library's time is then that engine's.  Others have to be 1.15 times as slow, and
+ * single taps, which memory bounds, and filters that do not fill its tile of 16 stay with them. */
 static int is_few(const struct pl *pl, const struct anchor *sp, int bare)
 {
 	static const double MORE = 1.15;
-	double few = pl_conv_few_us(pl, sp), taps, library;
+	double few = few_us(pl, sp), taps, library;
 	int64_t c = ix_num(sp->in[0].size[1]);
 
-	if (few == INFINITY || ix_num(sp->out->size[1]) < 16 || (c > EXACT_CHANNELS && sp->out->dt == WW_F32))
+	if (few == INFINITY || ix_num(sp->out->size[1]) < 16)
 		return 0;
 	library = pl_conv_work(sp, &taps) / (c <= 8 ? EXACT_EIGHT : EXACT_SIXTEEN);
 	library = sp->conv.exact ? library : 0;
