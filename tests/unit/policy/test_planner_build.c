@@ -1481,7 +1481,7 @@ static void test_pools_follow_the_layout(void **state)
 		knobs[k].last = 1;
 	ww_pl_build(g, d, "cuda", knobs, WW_ARRAY_LEN(knobs), NULL, &r);
 	assert_true(r.ok);
-	assert_int_equal(count(r.plan_text, "ww_recipe_conv_library(p"), 2); /* two of one input are one */
+	assert_int_equal(count(r.plan_text, "ww_recipe_conv_library(p"), 3);
 	assert_int_equal(count(r.plan_text, "after_library(p"), 0);
 	assert_non_null(strstr(r.device_text, "/* rows: max_pool2d_2, clamp, mean_1 */"));
 	assert_non_null(strstr(strstr(r.device_text, "/* rows: max_pool2d_2, clamp, mean_1 */"), "pl_down<PL_SUM"));
