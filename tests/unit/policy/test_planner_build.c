@@ -1705,12 +1705,14 @@ static void test_exponentials_of_halves(void **state)
 }
 
 /* Two convolutions of one input are one with the filters of both, whose part each has; not with another dilation, nor
- * of as many filters as 16 bytes do not divide, nor one that another convolution reads as it is. */
+ * of as many filters as 16 bytes do not divide, nor one that another convolution reads as it is.  Filters of which a
+ * part is written to in between are read anew. */
 static void test_convolutions_of_one_input(void **state)
 {
 	static const struct {
-		int filters, dilation, chained, together;
-	} rows[] = { { 64, 1, 0, 1 }, { 64, 2, 0, 0 }, { 62, 1, 0, 0 }, { 64, 1, 1, 0 } };
+		int filters, dilation, chained, written, together, convolutions;
+	} rows[] = { { 64, 1, 0, 0, 1, 1 }, { 64, 2, 0, 0, 0, 2 }, { 62, 1, 0, 0, 0, 2 }, { 64, 1, 1, 0, 0, 2 },
+		{ 64, 1, 0, 1, 1, 2 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++)
@@ -1727,12 +1729,23 @@ static void test_convolutions_of_one_input(void **state)
 				json_pack("{s:s, s:[{s:s}, {s:s}, n, [i,i], [i,i], [i,i]]}", "name", "other", "args", "ref",
 					rows[i].chained ? "conv" : "x", "ref", "w", 1, 1, dilation, dilation, dilation, dilation));
 			json_array_insert_new(nodes, 1, other);
+			if (rows[i].written) {
+				json_t *out = json_pack(
+					"{s:s, s:[i,i,i], s:[i,i,i]}", "dtype", "float32", "sizes", 64, 3, 3, "strides", 9, 3, 1);
+
+				json_array_insert_new(nodes, 1,
+					json_pack("{s:s, s:s, s:[{s:s}, i, i], s:{}, s:[O]}", "name", "filter", "op", "aten.select.int",
+						"args", "ref", "w", 0, 3, "kwargs", "out", out));
+				json_array_insert_new(nodes, 2,
+					json_pack("{s:s, s:s, s:[{s:s}, i], s:{}, s:[o]}", "name", "twice", "op", "aten.mul_.Tensor",
+						"args", "ref", "filter", 2, "kwargs", "out", out));
+			}
 			json_object_update_new(end,
 				json_pack("{s:s, s:[{s:s}, {s:s}]}", "op", "aten.mul.Tensor", "args", "ref", "conv", "ref", "other"));
 			ww_pl_build(g, d, "cuda", &knobs, 1, NULL, &r);
 			assert_string_equal(r.why, "");
 			assert_int_equal(count(r.plan_text, ".k = 128, "), rows[i].together);
-			assert_int_equal(count(r.plan_text, "  convolution: "), rows[i].together ? 1 : 2);
+			assert_int_equal(count(r.plan_text, "  convolution: "), rows[i].convolutions);
 			ww_pl_result_release(&r);
 			json_decref(g);
 			json_decref(d);

@@ -176,8 +176,8 @@ double pl_product_us(const struct pl *pl, int64_t m, int64_t n, int64_t k, int64
 struct val *pl_gemm_to(struct pl *pl, struct gnode *n, struct val *a, struct val *b, int out);
 struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
 	const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups);
-/* What an earlier convolution of x has computed together with n; NULL: none has. */
-struct val *pl_conv_given(const struct gnode *n, const struct val *x);
+/* What an earlier convolution of x has computed together with n, of the filters w; NULL: none has. */
+struct val *pl_conv_given(const struct gnode *n, const struct val *x, const struct val *w);
 /* x, stored contiguously, copied to channels-last. */
 struct val *pl_turn(struct pl *pl, struct gnode *n, struct val *x);
 /* Is x (n, c, space...) stored channels-last, or computed from a channels-last convolution? */

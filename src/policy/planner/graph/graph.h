@@ -38,9 +38,9 @@ struct gnode {
 	int level;             /* how many segments of PyTorch run before it */
 	const struct kern *in; /* the last kernel found that computes a part of it */
 	/* A convolution that is computed together with the first one of its input (anchor/conv/together.c): that one, which
-	 * knows the input, how many filters are this one's, and the result of these. */
+	 * knows the input, the filters and their number, and the result of these. */
 	struct gnode *first;
-	struct val *of, *part;
+	struct val *of, *with, *part;
 	const struct ix *filters;
 };
 

@@ -353,7 +353,7 @@ enum { FORWARD, TRANSPOSED, GENERAL /* aten.convolution, which has an argument `
 static void convolution(struct pl *pl, struct gnode *n)
 {
 	struct val *x = pl_need_val(pl, n, 0, "input"), *w = pl_need_val(pl, n, 1, "weight"),
-			   *b = pl_arg_val(pl, n, 2, "bias"), *y = pl_conv_given(n, x);
+			   *b = pl_arg_val(pl, n, 2, "bias"), *y = pl_conv_given(n, x, w);
 	int nd = w->rank - 2, transposed = n->variant == TRANSPOSED;
 	int unbatched = x->rank == nd + 1;
 	int64_t stride[3], pad[3] = { 0 }, dil[3], opad[3] = { 0 }, groups;

@@ -146,6 +146,7 @@ struct val *pl_conv_together(
 		return NULL;
 	for (int i = 0; i < p.n; i++) {
 		p.node[i]->first = n;
+		p.node[i]->with = p.w[i];
 		p.node[i]->filters = p.w[i]->size[0];
 	}
 	n->of = x;
@@ -165,9 +166,10 @@ struct val *pl_conv_part(struct pl *pl, struct gnode *n, struct val *all)
 	return n->part;
 }
 
-struct val *pl_conv_given(const struct gnode *n, const struct val *x)
+/* An operator in place may have written to either operand since. */
+struct val *pl_conv_given(const struct gnode *n, const struct val *x, const struct val *w)
 {
-	const struct val *of = n->part ? n->first->of : NULL;
+	const struct val *of = n->part && w == n->with ? n->first->of : NULL;
 
 	return of && (x == of || pl_is_turned(x, of)) ? n->part : NULL;
 }
