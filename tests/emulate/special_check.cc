@@ -60,6 +60,9 @@ int main()
 	bad += !(pl_erfcxf(-20) == INFINITY && pl_erfcxf(1e35f) < 1e-35f && pl_erfcxf(INFINITY) < 1e-30f);
 	bad += !(pl_erfinvf(1) == INFINITY && pl_erfinvf(-1) == -INFINITY && pl_erfinvf(2) != pl_erfinvf(2));
 	bad += !(pl_ndtrif(0) == -INFINITY && pl_ndtrif(1) == INFINITY && pl_ndtrif(-1) != pl_ndtrif(-1));
+	bad += !(pl_k0f(INFINITY) == 0 && pl_k0ef(INFINITY) == 0 && pl_k1f(INFINITY) == 0 && pl_k1ef(INFINITY) == 0);
+	for (float v : { pl_ndtrif(-1e-30f), pl_j0f(INFINITY), pl_j1f(-INFINITY), pl_y0f(INFINITY), pl_y1f(INFINITY) })
+		bad += v == v;
 	for (float v : { pl_i0f(NAN), pl_i0ef(NAN), pl_i1f(NAN), pl_i1ef(NAN), pl_k0f(NAN), pl_k1ef(NAN), pl_erfcxf(NAN),
 			 pl_log_ndtrf(NAN), pl_erfinvf(NAN), pl_ndtrif(NAN) })
 		bad += v == v;

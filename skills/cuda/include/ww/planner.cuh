@@ -33,10 +33,11 @@ typedef int ix_t;
  * taken: more than 16-bit elements leave time for.  Divisors are below 2^126, or the quotient is 0. */
 PL_FN float pl_quotientf(float a, float b) { return __fdividef(a, b); }
 PL_FN float pl_rsqrtf(float a) { return rsqrtf(a); }
-PL_FN float pl_j0f(float a) { return j0f(a); }
-PL_FN float pl_j1f(float a) { return j1f(a); }
-PL_FN float pl_y0f(float a) { return y0f(a); }
-PL_FN float pl_y1f(float a) { return y1f(a); }
+/* PyTorch's of infinities are NaN */
+PL_FN float pl_j0f(float a) { return j0f(a) + (a - a); }
+PL_FN float pl_j1f(float a) { return j1f(a) + (a - a); }
+PL_FN float pl_y0f(float a) { return y0f(a) + (a - a); }
+PL_FN float pl_y1f(float a) { return y1f(a) + (a - a); }
 #include <ww/planner_special.h>
 PL_FN int pl_signbitf(float a) { return __float_as_int(a) < 0; }
 PL_FN float pl_as_f16(float a) { return __half2float(__float2half_rn(a)); }

@@ -93,7 +93,7 @@ PL_FN float pl_k0_by(float x, float p)
 {
 	return x <= 2.0f
 		? (pl_k0_near(x * x * 0.5f - 1.0f) - logf(0.5f * x) * pl_i0_near(x * x * 0.125f - 1.0f)) * expf(p * x)
-		: pl_k0_far((pl_quotientf(1.0f, x) - 0.2505f) * 4.00801603f) * pl_rsqrtf(x) * expf((p - 1.0f) * x);
+		: pl_k0_far((pl_quotientf(1.0f, x) - 0.2505f) * 4.00801603f) * pl_rsqrtf(x) * (p > 0.0f ? 1.0f : expf(-x));
 }
 
 PL_FN float pl_k1_by(float x, float p)
@@ -103,7 +103,7 @@ PL_FN float pl_k1_by(float x, float p)
 	return x <= 2.0f
 		? (pl_quotientf(pl_k1_near(x * x * 0.5f - 1.0f), x) + logf(0.5f * x) * x * pl_i1_near(x * x * 0.125f - 1.0f)) *
 			expf(p * x)
-		: pl_k1_far((pl_quotientf(1.0f, x) - 0.2505f) * 4.00801603f) * pl_rsqrtf(x) * expf((p - 1.0f) * x);
+		: pl_k1_far((pl_quotientf(1.0f, x) - 0.2505f) * 4.00801603f) * pl_rsqrtf(x) * (p > 0.0f ? 1.0f : expf(-x));
 }
 
 PL_FN float pl_k0f(float a) { return pl_k0_by(a, 0.0f); }
@@ -167,7 +167,8 @@ PL_FN float pl_ndtrif(float a)
 {
 	const float x = (a - 0.5f) + (a - 0.5f);
 
-	return a > 0.0f && a < 1.0f ? 1.41421356f * pl_erfinv_of(x, 4.0f * a * (1.0f - a)) : pl_inverse_edge(x);
+	return a > 0.0f && a < 1.0f ? 1.41421356f * pl_erfinv_of(x, 4.0f * a * (1.0f - a))
+								: pl_inverse_edge(a < 0.0f ? -2.0f : x);
 }
 
 #undef PL_SERIES

@@ -19,10 +19,11 @@ PL_FN float pl_maxf(float a, float b) { return a != a || a > b ? a : b; }
 PL_FN float pl_minf(float a, float b) { return a != a || a < b ? a : b; }
 PL_FN float pl_quotientf(float a, float b) { return a / b; }
 PL_FN float pl_rsqrtf(float a) { return 1.0f / sqrtf(a); }
-PL_FN float pl_j0f(float a) { return __builtin_j0f(a); } /* <math.h> of C17 does not have these */
-PL_FN float pl_j1f(float a) { return __builtin_j1f(a); }
-PL_FN float pl_y0f(float a) { return __builtin_y0f(a); }
-PL_FN float pl_y1f(float a) { return __builtin_y1f(a); }
+/* PyTorch's of infinities are NaN */
+PL_FN float pl_j0f(float a) { return __builtin_j0f(a) + (a - a); } /* <math.h> of C17 does not have these */
+PL_FN float pl_j1f(float a) { return __builtin_j1f(a) + (a - a); }
+PL_FN float pl_y0f(float a) { return __builtin_y0f(a) + (a - a); }
+PL_FN float pl_y1f(float a) { return __builtin_y1f(a) + (a - a); }
 #include <ww/planner_special.h>
 PL_FN int pl_signbitf(float a) { return __builtin_signbitf(a) != 0; }
 PL_FN float pl_as_f16(float a) { return ww_f32_of_f16(ww_f16_of_f32(a)); }
