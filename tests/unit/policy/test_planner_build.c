@@ -1704,6 +1704,26 @@ static void test_exponentials_of_halves(void **state)
 	}
 }
 
+/* Attention's templates take no negative scale: it is two products and a softmax then. */
+static void test_negative_scale(void **state)
+{
+	(void)state;
+	for (int negative = 0; negative < 2; negative++) {
+		json_t *g = fixture("cuda_attention.json"), *n;
+		struct pl_result r;
+		size_t i;
+
+		json_array_foreach(json_object_get(g, "nodes"), i, n)
+			if (negative && strstr(json_string_value(json_object_get(n, "op")), "scaled_dot_product"))
+				json_object_set_new(n, "kwargs", json_pack("{s:f}", "scale", -0.125));
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		assert_int_equal(count(r.plan_text, "ww_recipe_attention") > 0, !negative);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Two convolutions of one input are one with the filters of both, whose part each has; not with another dilation, nor
  * of as many filters as 16 bytes do not divide, nor one that another convolution reads as it is.  Filters of which a
  * part is written to in between are read anew. */
@@ -4052,8 +4072,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_attention_of_few_keys), cmocka_unit_test(test_sizes_that_become_alike),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),
 		cmocka_unit_test(test_order_of_dimensions), cmocka_unit_test(test_order_behind_a_transposed_convolution),
-		cmocka_unit_test(test_convolutions_of_one_input), cmocka_unit_test(test_rows_ahead_of_a_convolution),
-		cmocka_unit_test(test_scans_in_rows), cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
+		cmocka_unit_test(test_negative_scale), cmocka_unit_test(test_convolutions_of_one_input),
+		cmocka_unit_test(test_rows_ahead_of_a_convolution), cmocka_unit_test(test_scans_in_rows),
+		cmocka_unit_test(test_light_convolutions), cmocka_unit_test(test_patches),
 		cmocka_unit_test(test_parts_of_statistics), cmocka_unit_test(test_turned_input),
 		cmocka_unit_test(test_scans_from_the_end), cmocka_unit_test(test_odd_images),
 		cmocka_unit_test(test_template_or_library), cmocka_unit_test(test_image_packed_once),

@@ -275,7 +275,7 @@ struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct v
 {
 	int mma = fits_mma(pl, q, k, v, scale), cpu = pl->target == WW_TARGET_CPU;
 	int64_t group = (mma || cpu) && same_heads(q, k) && same_heads(q, v) ? group_of(pl, k, v) : 1;
-	int tiles = fits_tiles(pl, q, k, v, mask != NULL, causal, group);
+	int tiles = (cpu || scale > 0) && fits_tiles(pl, q, k, v, mask != NULL, causal, group);
 	struct pl_band band = causal ? causal_band : everything;
 	struct val *becomes = (mma || tiles) && mask ? masked(pl, mask, q, k) : NULL;
 
