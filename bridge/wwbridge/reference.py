@@ -328,7 +328,7 @@ class References:
         """A run of the task's own program with other roundings: for each output a ties.Run (None: it has no parts);
         None if the run fails."""
         with Neighbour(self.task, k, ties.move):
-            out = self._if_taken(lambda: default_run(self.task, ties.Jitter(generator(self.task, k))))
+            out = self._if_taken(lambda: default_run(self.task, ties.Jitter(generator(self.task, k), k % 3 == 2)))
         with self.task.lightly():
             return out and [ties.Run(o, e, squares(o, e)) if p else None
                             for o, e, p in zip(out, self.exact, self.limits)]

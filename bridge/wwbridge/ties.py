@@ -7,7 +7,9 @@ parts without one, and of thousands of rows an honest solution falls on the othe
 
 So before a part fails, the task's own program runs with other roundings: in Jitter each result of an operator that
 rounds is up to one unit in the last place off, of fp32 84 units, which is rule strict's floor; so are inputs and
-parameters.  A part is a near tie if in one of these runs
+parameters.  In every third run results of 16 bits are those of fp32, rounded once, and stay so: PyTorch's own may be
+many units off (a cumsum in half on a GPU), where a solution's are not, and equal results would become unequal (two
+gates that are equal once rounded both count).  A part is a near tie if in one of these runs
 
     its error is beyond its limit, too, and more than twice what is usual, in that run, in parts of its kind and size
     (whose errors grow alike, by 3.3 times PyTorch's, where there are no near ties), or the part has two sides: in a
@@ -31,22 +33,25 @@ largest of 17 counts in one of 18 draws; and a wrong row would pass wherever PyT
 the inputs alone (a tie of rounded gates is wider than any move of inputs that leaves other parts as they are).
 """
 
+import contextlib
 import functools
 import math
 import time
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
 
+from .promoted import in_type
 from .tensors import span
 
 UNITS = {torch.float32: 84, torch.float64: 84}  # 1e-5 in fp32; else one
 BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 SHARE, MOST = 0.01, 4096  # of the parts, as of whole numbers that are undecided; in all, since each takes time
-RUNS, FIRST = 32, 8  # runs, and those after which a task without any near tie has none
+RUNS, FIRST = 48, 8  # runs, and those after which a task without any near tie has none
 SECONDS = 60  # of a processor, after which no further run is begun for a comparison: what others use does not count
 WAIT_S = 150  # the same by the clock: the judge waits 300 s for a comparison
-AHEAD = 16  # runs before the more costly neighbours behind the first few
+AHEAD = 24  # runs before the more costly neighbours behind the first few
 USUAL2 = 4  # square of how much larger than usual an error is in a near tie
 QUIET2 = 16  # the same of its own error on the other side, in a part with two sides
 SIDE2, BETWEEN2 = 4 / 9, 1 / 9  # shares of the largest error, squared: near it, and half-way to it
@@ -95,12 +100,20 @@ def move_piece(t, generator):
     t.view(BITS[t.dtype.itemsize]).add_(by.mul_(free))
 
 
-class Jitter(TorchDispatchMode):
-    """Dispatch mode: each result of an operator that rounds is moved."""
+def single(x):
+    """A copy of a floating or complex tensor, or such a type, in single precision; anything else as it is."""
+    if isinstance(x, torch.Tensor):
+        return x.to(in_type(x.dtype, torch.float32) or x.dtype, copy=True)
+    return in_type(x, torch.float32) or x if isinstance(x, torch.dtype) else x
 
-    def __init__(self, generator):
+
+class Jitter(TorchDispatchMode):
+    """Dispatch mode: each result of an operator that rounds is moved.  once: one of 16 bits is that of fp32, rounded
+    once, instead, where there is such a kernel."""
+
+    def __init__(self, generator, once=False):
         super().__init__()
-        self.generator = generator
+        self.generator, self.once = generator, once
 
     @classmethod
     def _should_skip_dynamo(cls):
@@ -110,11 +123,27 @@ class Jitter(TorchDispatchMode):
         return (isinstance(t, torch.Tensor) and t.dtype.is_floating_point and t.dtype.itemsize > 1
                 and t.layout == torch.strided and t.device.type == self.generator.device.type)
 
+    def short(self, t):
+        return self.once and self.movable(t) and t.dtype.itemsize == 2
+
+    def round_once(self, func, args, kwargs, out):
+        """Give what func() returned the values of fp32, and say whether there are any.  Operands are copies, since
+        some operators write to statistics."""
+        with contextlib.suppress(RuntimeError):  # no such kernel, too little memory
+            exact = func(*tree_map(single, args), **tree_map(single, kwargs))
+            for t, e in zip(tree_leaves(out), tree_leaves(exact)):
+                if self.short(t):
+                    t.copy_(e)
+            return True
+        return False
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        if getattr(func, "_schema", None) and func._schema.name.partition("::")[2].rstrip("_") in ROUNDS:
-            for t in out if isinstance(out, (tuple, list)) else (out,):
-                if self.movable(t):
+        out, schema = func(*args, **(kwargs or {})), getattr(func, "_schema", None)
+        if schema and schema.name.partition("::")[2].rstrip("_") in ROUNDS:
+            once = (not schema.is_mutable and any(map(self.short, tree_leaves(out)))
+                    and self.round_once(func, args, kwargs or {}, out))
+            for t in tree_leaves(out):
+                if self.movable(t) and not (once and self.short(t)):
                     move(t, self.generator)
         return out
 
