@@ -508,8 +508,8 @@ static enum form best_form(struct pl *pl, const struct kern *k)
 		return kn->attn.form == 1 ? MMA : tiles ? TILES : HALVES;
 	if (tiles)
 		return tiles_us(&at) < ww_attention_choose(&at).us ? TILES : MMA;
-	return halves_us(s, &at) < .95 * mma_us(s, &at) ? HALVES
-													: MMA; /* of about equal ones the one launch without maps */
+	/* of about equal ones the one launch without maps */
+	return halves_us(s, &at) < .95 * mma_us(s, &at) ? HALVES : MMA;
 }
 
 static void build(struct pl *pl, struct kern *k)

@@ -442,6 +442,8 @@ static struct val *windows(struct pl *pl, struct gnode *n, struct val *a, int nd
 	return pl_view_if(pl, a, r, size, map, cond, fill);
 }
 
+static unsigned last_dims(int rank, int nd) { return ((1u << nd) - 1) << (rank - nd); }
+
 /* The maxima of the windows w of `a`.  Windows without gaps, each of which has an element of `a`, also have the nearest
  * one to each of theirs that lies outside. */
 static struct val *maxima(struct pl *pl, const struct val *a, struct val *w, int nd, const int64_t *dil)
@@ -449,13 +451,12 @@ static struct val *maxima(struct pl *pl, const struct val *a, struct val *w, int
 	w->nearest = w->kind == V_VIEW && w->cond;
 	for (int d = 0; d < nd; d++)
 		w->nearest &= dil[d] == 1;
-	return pl_reduce(pl, RED_MAX, w, ((1u << (w->rank - a->rank)) - 1) << a->rank, 0);
+	return pl_reduce(pl, RED_MAX, w, last_dims(w->rank, w->rank - a->rank), 0);
 }
 
 /* The variant of a pooling operator: the number of its spatial dimensions, plus MAX for adaptive_max_pool. */
 enum { MAX = 4 };
 static int pool_dims(const struct gnode *n) { return n->variant % MAX; }
-static unsigned last_dims(int rank, int nd) { return ((1u << nd) - 1) << (rank - nd); }
 
 /* max_pool's indices: the linear index, in a's last nd dimensions, of the maximum of each window of w. */
 static struct val *index_of_max(struct pl *pl, struct val *a, struct val *w, int nd, const int64_t *k, const int64_t *s,

@@ -195,11 +195,8 @@ static double dilated_line_us(const struct anchor *s, double rate)
 
 /* Is it forward, of two dimensions and without groups, and has more than 16 taps?  Its channels fill 16 bytes: of 17
  * PyTorch's engine for 9 x 9 did without TF32. */
-static int is_large_image(const struct anchor *s)
+static int is_large_image(const struct anchor *s, double taps)
 {
-	double taps;
-
-	pl_conv_work(s, &taps);
 	return s->conv.nd == 2 && s->conv.groups == 1 && !s->conv.transposed && taps > 16 &&
 		ix_num(s->in[0].size[1]) % 4 == 0;
 }
@@ -215,7 +212,7 @@ static double engine_us(const struct anchor *s, int half)
 
 	if (s->conv.nd == 3 && few && !half && !s->conv.transposed && k > 32)
 		rate = TF32_FEW_3D;
-	if (is_large_image(s)) {
+	if (is_large_image(s, taps)) {
 		rate *= half ? 1 : LARGE;
 		step = s->out->dt == WW_F32 ? LARGE_STEP_US : step;
 	}

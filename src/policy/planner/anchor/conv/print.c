@@ -107,18 +107,20 @@ static const char *geometry2(struct pl *pl, const struct anchor *sp)
 	return t;
 }
 
-/* Do both pack the same image for the tensor-core template (the convolutions of a gate and its value)? */
+/* Is k a convolution by the tensor-core template, which packs its image? */
+static int packs(const struct kern *k)
+{
+	return k->anchor && k->anchor->kind == S_CONV && !k->segment && k->loop->form == TENSOR_CORES &&
+		!(k->loop->library & BY_LIBRARY);
+}
+
+/* Do both pack the same image (the convolutions of a gate and its value)? */
 static int packs_the_same(struct pl *pl, const struct kern *a, const struct kern *b)
 {
 	const struct operand *x, *y;
 
-	for (int i = 0; i < 2; i++) {
-		const struct kern *k = i ? b : a;
-
-		if (!k->anchor || k->anchor->kind != S_CONV || k->segment || k->loop->form != TENSOR_CORES ||
-			(k->loop->library & BY_LIBRARY))
-			return 0;
-	}
+	if (!packs(a) || !packs(b))
+		return 0;
 	x = &a->anchor->in[0], y = &b->anchor->in[0];
 	if (x->buf != y->buf || x->rank != y->rank || strcmp(pl_bytes(pl, x), pl_bytes(pl, y)) != 0)
 		return 0;
@@ -168,8 +170,8 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_cuda_kernel(pl, k, s, few ? "256, 2" : "256", pl_fmt(pl, "const %s *conv_x, const %s *conv_w", type, type),
 			few ? "conv_few<@_shape>(conv_x, conv_w" : "conv_direct<@_shape>(conv_x, conv_w");
 	k->launch = pl_named(pl, k,
-		"\t%sww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, "
-		".w_offset_bytes = %s,\n"
+		"\t%sww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, "
+		".x_offset_bytes = %s, .w_offset_bytes = %s,\n"
 		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d%s%s%s,\n\t\t%s });\n%s",
 		tc && is_packed_for_others(pl, k) ? pl_fmt(pl, "const struct ww_conv_packed %s_packed = ", k->name) : "",
 		tc ? "tc"
