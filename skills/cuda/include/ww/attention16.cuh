@@ -5,8 +5,8 @@
  * two of each at a time, on to the block's next rows while these are stored.  With two stages of Q (STAGES_Q) these
  * rows come meanwhile as well.  Of one warpgroup BLOCKS share an SM, 2 to 4, as far as the accumulators leave
  * registers.  Q K^T of a tile is issued ahead of the product with the previous tile's V, so that the tensor cores have
- * work while the softmax is taken.  V is read as it
- * lies, with its columns along memory: no operand is turned.  The order of all sums is fixed.
+ * work while the softmax is taken.  V is read as it lies, with its columns along memory: no operand is turned.  The
+ * order of all sums is fixed.
  *
  * Widths are padded with zeros by the copies: W, of Q and K, to a multiple of 16; WV, of V, to one of 32, in groups of
  * 64 columns, or of 32 where 64 does not divide WV.

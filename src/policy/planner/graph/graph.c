@@ -261,6 +261,14 @@ struct gnode *pl_graph_node(struct pl *pl, const char *name)
 	return NULL;
 }
 
+struct val *pl_graph_given(const struct pl *pl, const char *name)
+{
+	for (int i = 0; i < pl->n_buf; i++)
+		if (pl->buf[i]->val && pl->buf[i]->pname && !strcmp(pl->buf[i]->pname, name))
+			return pl->buf[i]->val;
+	return NULL;
+}
+
 void pl_cannot(struct pl *pl, struct gnode *n, const char *why)
 {
 	snprintf(pl->blame, sizeof(pl->blame), "%s", n->name);
@@ -276,6 +284,7 @@ void pl_leave(struct pl *pl, struct gnode *n, const char *why)
 struct val *pl_val_of(struct pl *pl, const struct garg *a)
 {
 	struct gnode *n;
+	struct val *v;
 
 	switch (a->kind) {
 	case G_INT: return pl_consti(pl, WW_I64, a->i);
@@ -289,9 +298,8 @@ struct val *pl_val_of(struct pl *pl, const struct garg *a)
 			pl_fail(pl, "cannot cover %s (node %s): this result of it", n->target, n->name);
 		return n->out[0];
 	}
-	for (int i = 0; i < pl->n_buf; i++)
-		if (pl->buf[i]->val && !strcmp(pl->buf[i]->pname, a->name))
-			return pl->buf[i]->val;
+	if ((v = pl_graph_given(pl, a->name)))
+		return v;
 	pl_fail(pl, "the graph refers to an unknown name %s", a->name);
 }
 

@@ -48,6 +48,8 @@ void pl_graph_read(struct pl *pl, const json_t *graph);
 /* Does PyTorch store it channels-last, and does that differ from contiguous? */
 int pl_stored_last(const struct gmeta *m);
 struct gnode *pl_graph_node(struct pl *pl, const char *name);
+/* The value of the input or parameter of this name; NULL: there is none. */
+struct val *pl_graph_given(const struct pl *pl, const char *name);
 /* Is argument a the node, input or parameter `name`, or a list with it? */
 int pl_refers(const struct garg *a, const char *name);
 /* How many arguments of nodes, and outputs of the graph, that is. */

@@ -56,9 +56,8 @@ static void add_operands(struct pl *pl, const struct garg *a, struct powers *p)
 		return;
 	if ((n = pl_graph_node(pl, a->name)))
 		v = n->out[0];
-	for (int i = 0; !n && !v && i < pl->n_buf; i++)
-		if (pl->buf[i]->val && !strcmp(pl->buf[i]->pname, a->name))
-			v = pl->buf[i]->val;
+	else
+		v = pl_graph_given(pl, a->name);
 	power = v ? pl_power(v) : 1; /* inside of what PyTorch computes */
 	p->first = p->n++ ? p->first : power;
 	p->largest = larger(p->largest, power);

@@ -32,15 +32,6 @@ static int same_arg(const struct garg *a, const struct garg *b)
 	return same && (a->kind == G_FLOAT ? a->f == b->f : a->kind == G_LIST || a->i == b->i);
 }
 
-/* A parameter or an input, which is there whatever has been lowered. */
-static struct val *stored_arg(const struct pl *pl, const struct garg *a)
-{
-	for (int b = 0; b < pl->n_buf && a->kind == G_VAL; b++)
-		if (pl->buf[b]->val && pl->buf[b]->pname && !strcmp(pl->buf[b]->pname, a->name))
-			return pl->buf[b]->val;
-	return NULL;
-}
-
 /* Does anyone read o, which has no bias, as it is: a convolution, or who calls the module?  It would be copied. */
 static int is_read_bare(const struct pl *pl, const struct gnode *o)
 {
@@ -83,7 +74,7 @@ static void find_parts(const struct pl *pl, struct gnode *n, const struct val *x
 	p->node[0] = n;
 	p->w[p->n++] = w;
 	for (struct gnode *o = n + 1; o < pl->node + pl->n_node && p->n < PARTS; o++) {
-		struct val *v = o->n_arg > 1 ? stored_arg(pl, &o->arg[1]) : NULL;
+		struct val *v = o->n_arg > 1 && o->arg[1].kind == G_VAL ? pl_graph_given(pl, o->arg[1].name) : NULL;
 
 		if (is_alike(n, o, w, v) && takes_part(pl, o, v, x)) {
 			p->node[p->n] = o;
