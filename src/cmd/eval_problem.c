@@ -67,6 +67,8 @@ static enum ww_rc judge_by_other_rule(struct ww_eval_one *o, struct ww_judge_tas
 		both.degenerate = v.degenerate;
 		both.err_rel = v.err_rel;
 		both.err_abs = v.err_abs;
+		both.eager_err_rel = v.eager_err_rel;
+		both.eager_err_abs = v.eager_err_abs;
 		both.draws = v.draws;
 		both.reward = ww_verdict_reward(&both);
 		note_verdict(o, ww_rule_name(rule), ww_verdict_to_json(&both));

@@ -95,9 +95,12 @@ static void print_verdict(const struct ww_verdict *v)
 	if (v->aten_ops[0])
 		printf("ATen ops   %s\n", v->aten_ops);
 	print_flags(v);
-	if (isfinite(v->err_rel))
-		printf("error      %.3g relative, %.3g largest absolute; %d draws and %d timed calls compared\n", v->err_rel,
-			v->err_abs, v->draws, v->checked_calls);
+	if (isfinite(v->err_rel)) {
+		struct ww_str errors = WW_STR_INIT(512);
+		ww_verdict_add_errors(v, &errors);
+		printf("error      %s\n", errors.p);
+		ww_str_release(&errors);
+	}
 	if (v->repeats)
 		printf("repeats    %d of one draw, %d with other bits than the first\n", v->repeats, v->nondeterministic);
 	if (v->decided)

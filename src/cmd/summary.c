@@ -69,11 +69,9 @@ static void add_reward(const struct ww_summary *s, const struct ww_verdict *v, s
 
 static void add_verdict(const struct ww_summary *s, const struct ww_verdict *v, struct ww_str *out)
 {
-	ww_str_addf(out,
-		"\n  correct by rule %s: relative error %.2g, largest absolute error %.2g, over %d draws and %d "
-		"checked "
-		"timed calls\n",
-		ww_rule_name(v->rule), v->err_rel, v->err_abs, v->draws, v->checked_calls);
+	ww_str_addf(out, "\n  correct by rule %s: ", ww_rule_name(v->rule));
+	ww_verdict_add_errors(v, out);
+	ww_str_addc(out, '\n');
 	add_reward(s, v, out);
 	ww_verdict_add_flags(v, "  ", out);
 }

@@ -266,6 +266,7 @@ static const char *method_text(const char *method)
 
 void ww_episode_html_verdict(struct ww_str *h, const json_t *v)
 {
+	struct ww_str errors = WW_STR_INIT(512);
 	if (!ww_json_bool(v, "correct", 0)) {
 		ww_episode_html_verdict_line(h, "", v);
 		return;
@@ -275,12 +276,9 @@ void ww_episode_html_verdict(struct ww_str *h, const json_t *v)
 	add_flags(h, v);
 	ww_page_facts_begin(h);
 	ww_page_fact(h, "reward", "%g", ww_json_num(v, "reward", -1));
-	ww_page_fact(h, "correct",
-		"by rule %s: relative error %.2g, largest absolute error %.2g, over %d draws and %d checked "
-		"timed calls",
-		ww_json_str(v, "rule", "?"), ww_json_to_real(json_object_get(v, "err_rel"), NAN),
-		ww_json_to_real(json_object_get(v, "err_abs"), NAN), (int)ww_json_int(v, "draws", 0),
-		(int)ww_json_int(v, "checked_calls", 0));
+	ww_verdict_json_add_errors(v, &errors);
+	ww_page_fact(h, "correct", "by rule %s: %s", ww_json_str(v, "rule", "?"), errors.p);
+	ww_str_release(&errors);
 	add_floor(h, v);
 	ww_page_fact(h, "device time", "%s", method_text(ww_json_str(v, "device_method", "")));
 	if (strcmp(ww_json_str(v, "form", "plan"), "plan"))

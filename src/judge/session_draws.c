@@ -136,6 +136,8 @@ enum ww_rc ww_session_check_draw(
 		s->compared += (double)c->outputs[i].numel;
 		s->v->err_rel = worse(s->v->err_rel, c->outputs[i].err_rel);
 		s->v->err_abs = worse(s->v->err_abs, c->outputs[i].err_abs);
+		s->v->eager_err_rel = worse(s->v->eager_err_rel, c->outputs[i].e_rel);
+		s->v->eager_err_abs = worse(s->v->eager_err_abs, c->outputs[i].e_max);
 	}
 	for (int i = 0; !c->pass && i < c->n_outputs; i++) {
 		if (c->outputs[i].pass)

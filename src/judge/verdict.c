@@ -38,7 +38,7 @@ void ww_verdict_init(struct ww_verdict *v)
 {
 	const struct ww_ratio none = { NAN, NAN, NAN };
 	memset(v, 0, sizeof(*v));
-	v->err_rel = v->err_abs = v->floor_us = v->floor_flops_us = NAN;
+	v->err_rel = v->err_abs = v->eager_err_rel = v->eager_err_abs = v->floor_us = v->floor_flops_us = NAN;
 	v->time = (struct ww_times){ NAN, NAN };
 	v->time_device = none;
 	for (int b = 0; b < WW_BASE_COUNT; b++) {
@@ -417,6 +417,29 @@ void ww_verdict_add_flags(const struct ww_verdict *v, const char *before, struct
 {
 	json_auto_t *o = ww_verdict_to_json(v);
 	ww_verdict_json_add_flags(o, before, out);
+}
+
+/* " (eager's 4e-07)", where it was measured. */
+static void add_own(double own, struct ww_str *out)
+{
+	if (!isnan(own))
+		ww_str_addf(out, " (eager's %.2g)", own);
+}
+
+void ww_verdict_json_add_errors(const json_t *verdict, struct ww_str *out)
+{
+	ww_str_addf(out, "relative error %.2g", ww_json_to_real(json_object_get(verdict, "err_rel"), NAN));
+	add_own(ww_json_to_real(json_object_get(verdict, "eager_err_rel"), NAN), out);
+	ww_str_addf(out, ", largest absolute error %.2g", ww_json_to_real(json_object_get(verdict, "err_abs"), NAN));
+	add_own(ww_json_to_real(json_object_get(verdict, "eager_err_abs"), NAN), out);
+	ww_str_addf(out, ", over %d draws and %d checked timed calls", (int)ww_json_int(verdict, "draws", 0),
+		(int)ww_json_int(verdict, "checked_calls", 0));
+}
+
+void ww_verdict_add_errors(const struct ww_verdict *v, struct ww_str *out)
+{
+	json_auto_t *o = ww_verdict_to_json(v);
+	ww_verdict_json_add_errors(o, out);
 }
 
 void ww_verdict_add_speedups(const struct ww_verdict *v, struct ww_str *out)

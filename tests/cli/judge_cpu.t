@@ -151,6 +151,9 @@ if not why:
     elif v["baselines"]["compile"] is not None or v["reward"] not in (1, 2):
         why = f"a baseline that nobody asked for, or reward {v['reward']}"
 ok(not why, "a full verdict has times, intervals and checked calls", why)
+errors = [(v["err_rel"], v["eager_err_rel"], v["eager_err_abs"]) for v in map(all_of_them.get, ("full", "strict"))]
+ok(0 < errors[0][1] < 1e-6 and 1e-6 < errors[0][2] < 1e-3 and errors[0][0] < 1e-6 and
+   errors[1][0] > 1e-4 and errors[1][1] < 1e-6, "beside a solution's error stands PyTorch's own", errors)
 
 for name, status, word, what in (("strict", "mismatch", "limit", "rule strict does not take an error of 5e-4"),
                                  ("broken", "compile_failed", "error",

@@ -90,6 +90,7 @@ static void fill(struct ww_verdict *v)
 	v->algebraic = v->suspect = 1;
 	v->err_rel = INFINITY;
 	v->err_abs = 0.25;
+	v->eager_err_rel = 1e-7;
 	v->time = (struct ww_times){ 12.5, 14.5 };
 	v->time_device = (struct ww_ratio){ 12, 12.5, 13 };
 	v->baseline_measured[WW_BASE_EAGER] = 1;
