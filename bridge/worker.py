@@ -165,6 +165,9 @@ class Worker:
     def graph(self, q, fds):
         return self.loaded().graph(), []
 
+    def tf32(self, q, fds):
+        return {"tf32": self.loaded().tf32()}, []
+
     def buffers(self, q, fds):
         task = self.loaded()
         if self.target.kind == "cuda":
@@ -275,9 +278,9 @@ class Worker:
 
 RESERVED_BYTES = 1 << 30  # as src/task/confined.c
 WITHOUT_HELLO = ("check", "crawl", "set_open", "set_rows", "set_write", "outliner", "outline")
-REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "share",
-            "examine", "baseline", "compile_ahead", "time", "arm", "profile", "free", "origin", "wipe", "keep", "same",
-            "publish", "trace", "beside", "beside_arm", "beside_drop")
+REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "tf32", "buffers", "draw", "compare", "degenerate",
+            "share", "examine", "baseline", "compile_ahead", "time", "arm", "profile", "free", "origin", "wipe", "keep",
+            "same", "publish", "trace", "beside", "beside_arm", "beside_drop")
 
 
 def kind_of(worker, kind):

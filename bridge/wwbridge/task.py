@@ -611,6 +611,15 @@ class Task:
             self._graph, self.table = graph, table
         return bool(table)
 
+    def tf32(self):
+        """Which of the graph's convolutions PyTorch computes in TF32 on this device (tf32.py)."""
+        from .tf32 import convolutions_in_tf32
+
+        with torch.no_grad():
+            answers = convolutions_in_tf32(self.graph(), self.device, self.target.share)
+        self.trim()
+        return answers
+
     def wanted(self):
         self.graph()
         return {"buffers": [row(*w) for w in wanted(self)]}

@@ -249,7 +249,8 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	ww_progress_stage(p, "loading the task");
 	WW_TRY(ww_graphs_load(&cached, store, r, &task, 1, &err));
 	ww_progress_stage(p, "exporting the graph");
-	WW_TRY(ww_graphs_graph(&cached, store, r, &err));
+	WW_TRY(ww_graphs_graph(&cached, r, &err));
+	WW_TRY(ww_graphs_keep(&cached, store, r, &err));
 	ww_progress_stage(p, "measuring the device's peaks");
 	if (v->peaks)
 		WW_TRY(ww_ref_peaks(r, &peaks, &err));

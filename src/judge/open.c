@@ -230,11 +230,12 @@ enum ww_rc ww_judge_start_ref(struct ww_judge_task *t, struct ww_turn *turn, str
 	if (turn && !cached.graph && !forker) /* a forked worker has imported what exporting needs */
 		ww_turn_drop(turn);
 	ww_judge_progress(j, "exporting the graph");
-	WW_TRY(ww_graphs_graph(&cached, j->store, t->ref, err));
+	WW_TRY(ww_graphs_graph(&cached, t->ref, err));
 	if (!t->shapes.owner)
 		WW_TRY(ww_ref_shapes(cached.graph, &t->shapes, err));
 	if (turn)
 		WW_TRY(ww_turn_take(turn, j, WW_TURN_LOAD, err));
+	WW_TRY(ww_graphs_keep(&cached, j->store, t->ref, err));
 	WW_TRY(share_buffers(t, err));
 out:
 	t->graph = cached.graph;

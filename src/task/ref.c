@@ -271,6 +271,25 @@ enum ww_rc ww_ref_graph(struct ww_ref *r, json_t **out, struct ww_err *err)
 	return WW_OK;
 }
 
+enum ww_rc ww_ref_tf32(struct ww_ref *r, json_t *graph, int *all, struct ww_err *err)
+{
+	json_auto_t *b = NULL;
+	const json_t *answers, *is;
+	json_t *node;
+	size_t i;
+	*all = 1;
+	WW_CHECK(ask(r, json_pack("{s:s}", "request", "tf32"), request_s(r), &b, err));
+	answers = json_object_get(b, "tf32");
+	json_array_foreach(json_object_get(graph, "nodes"), i, node) {
+		if (!(is = json_object_get(answers, ww_json_str(node, "name", ""))))
+			continue;
+		*all &= json_is_boolean(is);
+		if (json_is_boolean(is) && json_object_set_new(node, "tf32", json_boolean(json_is_true(is))))
+			return ww_nomem(err);
+	}
+	return WW_OK;
+}
+
 static enum ww_rc read_sizes(struct ww_ref_buffers *out, const json_t *rows, struct ww_err *err)
 {
 	int n = (int)json_array_size(rows);

@@ -109,6 +109,10 @@ enum ww_rc ww_ref_load_with_graph(struct ww_ref *r, const struct ww_task *task, 
  * does not make such graphs (graph/check.h): a task has taken its worker over. */
 enum ww_rc ww_ref_graph(struct ww_ref *r, json_t **out, struct ww_err *err) WW_MUST_CHECK;
 
+/* Set `tf32` of the nodes of that graph that are convolutions of fp32: does PyTorch compute it in TF32 on this device?
+ * Each is run there.  *all: none was left out, as for lack of memory. */
+enum ww_rc ww_ref_tf32(struct ww_ref *r, json_t *graph, int *all, struct ww_err *err) WW_MUST_CHECK;
+
 /* The tensors and scalars of a graph in plan.h's form, buffer handles assigned: inputs, then parameters, then outputs.
  */
 struct ww_ref_shapes {

@@ -45,6 +45,21 @@ def get_inputs():
 def get_init_inputs():
     return []
 '''
+CONVOLUTIONS = '''
+import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.each = nn.ModuleList([nn.Conv2d(64, 64, 3), nn.Conv2d(3, 32, 3), nn.Conv2d(17, 16, 9, stride=2, bias=False),
+            nn.Conv2d(64, 64, 3, groups=64), nn.ConvTranspose2d(64, 32, 4, stride=2)])
+    def forward(self, x):
+        return [conv(x[:, :conv.in_channels].contiguous()) for conv in self.each]
+def get_inputs():
+    return [torch.randn(64, 64, 56, 56)]
+def get_init_inputs():
+    return []
+'''
 HALF = '''
 import torch
 import torch.nn as nn
@@ -95,6 +110,21 @@ class Mapped:
         self.address = address.value
         self.__cuda_array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": (address.value, False),
                                          "strides": None, "version": 3}
+
+
+def convolutions_in_tf32(torch):
+    """What the worker says of them is what their errors show."""
+    c, names = bridge.Client("cuda", device=0, threads=0, bandwidth=False), {}
+    try:
+        c.ask("load", source=CONVOLUTIONS, name="convolutions.py", seed=1)
+        said = list(c.ask("tf32")[0]["tf32"].values())
+    finally:
+        c.close()
+    exec(CONVOLUTIONS, names)
+    with torch.no_grad(), torch.device("cuda"):
+        model, (x,) = names["Model"](), names["get_inputs"]()
+        errors = [float((y - z).norm() / z.norm()) for y, z in zip(model(x), model.double()(x.double()))]
+    check("which convolutions are in TF32", said == [e > 2e-5 for e in errors], f"{said}, errors {errors}")
 
 
 def view(torch, mapped, form):
@@ -246,6 +276,7 @@ def main():
     check("the worker lives on after that", True)
     c.close()
 
+    convolutions_in_tf32(torch)
     tasks = [("big", BIG, True), ("half", HALF, True), ("uncapturable", UNCAPTURABLE, False)]
     for path in sys.argv[1:]:
         with open(path) as f:

@@ -20,9 +20,11 @@ static int key_of(const struct ww_ref *r, const struct ww_task *task, char key[W
 		ww_log(WW_LOG_WARN, "the graph is not written to the cache: %s", err.msg);
 		return 0;
 	}
+	int cuda = i->device.target == WW_TARGET_CUDA;
+	const char *device = cuda ? i->device_name : "", *cudnn = cuda ? i->cudnn : "";
 	struct ww_hash_part parts[] = { { bridge, strlen(bridge) }, { i->torch, strlen(i->torch) },
-		{ i->python, strlen(i->python) }, { &target, 1 }, { task->name, strlen(task->name) },
-		{ task->id, strlen(task->id) } };
+		{ i->python, strlen(i->python) }, { &target, 1 }, { device, strlen(device) }, { cudnn, strlen(cudnn) },
+		{ task->name, strlen(task->name) }, { task->id, strlen(task->id) } };
 	ww_hash_parts_hex(parts, WW_ARRAY_LEN(parts), key);
 	return 1;
 }
@@ -64,12 +66,23 @@ enum ww_rc ww_graphs_load(struct ww_cached_graph *k, struct ww_store *s, struct 
 	return rc;
 }
 
-enum ww_rc ww_graphs_graph(struct ww_cached_graph *k, struct ww_store *s, struct ww_ref *r, struct ww_err *err)
+enum ww_rc ww_graphs_graph(struct ww_cached_graph *k, struct ww_ref *r, struct ww_err *err)
 {
 	if (k->graph)
 		return WW_OK;
 	WW_CHECK(ww_ref_graph(r, &k->graph, err));
-	if (k->key[0])
-		WW_CHECK(keep(s, k->key, k->graph, err));
+	k->made = 1;
 	return WW_OK;
+}
+
+/* What could not be asked now may be answered another time: then nothing is kept. */
+enum ww_rc ww_graphs_keep(struct ww_cached_graph *k, struct ww_store *s, struct ww_ref *r, struct ww_err *err)
+{
+	int all = 1;
+	if (!k->made)
+		return WW_OK;
+	if (ww_ref_info(r)->device.target == WW_TARGET_CUDA)
+		WW_CHECK(ww_ref_tf32(r, k->graph, &all, err));
+	k->made = 0;
+	return k->key[0] && all ? keep(s, k->key, k->graph, err) : WW_OK;
 }

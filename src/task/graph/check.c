@@ -194,8 +194,11 @@ static enum ww_rc check_node(const json_t *places, const json_t *node, struct ww
 		.err = err };
 	const json_t *args = json_object_get(node, "args"), *kwargs = json_object_get(node, "kwargs"), *t;
 	const struct graph_row *row = graph_row_of(c.op, &c.in_place);
+	const json_t *tf32 = json_object_get(node, "tf32");
 	const char *why;
 	size_t i;
+	if (tf32 && !json_is_boolean(tf32))
+		return wrong(&c, "its tf32 is no flag"), err->rc;
 	if (!json_is_array(args) || (kwargs && !json_is_object(kwargs)) || !json_is_array(c.out) || !*c.op ||
 		json_array_size(args) > MAX_POSITIONAL || json_array_size(c.out) > GRAPH_MANY)
 		return wrong(&c, "it has no arguments or no results, or too many"), err->rc;

@@ -1704,6 +1704,46 @@ static void test_exponentials_of_halves(void **state)
 	}
 }
 
+/* A convolution that PyTorch computes without TF32 is not rounded, whatever its channels, unless another one's is: as
+ * the graph says, and where it does not by a guess (-1). */
+static void test_what_pytorch_rounds(void **state)
+{
+	static const struct {
+		int channels, tf32, others, halves; /* others: of another convolution behind it; 2: there is none */
+	} rows[] = { { 72, -1, 2, 1 }, { 72, 1, 2, 1 }, { 72, 0, 2, 0 }, { 72, 0, 0, 0 }, { 72, 0, 1, 1 }, { 72, 0, -1, 1 },
+		{ 72, -1, 0, 1 }, { 72, -1, 1, 1 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		json_t *g = convolution_and_norm(64, rows[i].channels, 136, 256, 3), *nodes = json_object_get(g, "nodes");
+		json_t *conv = json_array_get(nodes, 0), *end = json_array_get(nodes, 1), *d = device();
+		struct knobs knobs = { .library = LIBRARY_AUTO };
+		struct pl_result r;
+
+		json_object_set_new(end, "op", json_string("aten.relu.default"));
+		json_object_set_new(end, "args", json_pack("[{s:s}]", "ref", "conv"));
+		if (rows[i].others < 2) {
+			json_array_append_new(json_object_get(g, "params"),
+				json_pack("{s:s, s:s, s:[i,i,i,i], s:[i,i,i,i]}", "name", "v", "dtype", "float32", "sizes", 136, 136, 3,
+					3, "strides", 1224, 9, 3, 1));
+			json_object_set_new(end, "op", json_string("aten.conv2d.default"));
+			json_object_set_new(
+				end, "args", json_pack("[{s:s}, {s:s}, n, [i,i], [i,i]]", "ref", "conv", "ref", "v", 1, 1, 1, 1));
+			if (rows[i].others >= 0)
+				json_object_set_new(end, "tf32", json_boolean(rows[i].others));
+		}
+		if (rows[i].tf32 >= 0)
+			json_object_set_new(conv, "tf32", json_boolean(rows[i].tf32));
+		ww_pl_build(g, d, "cuda", &knobs, 1, NULL, &r);
+		assert_string_equal(r.why, "");
+		if ((count(r.plan_text, "\"k0\"") && count(r.plan_text, "ww_recipe_conv_halves(p, \"k0\"")) != rows[i].halves)
+			fail_msg("row %zu: %s", i, r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+		json_decref(d);
+	}
+}
+
 /* Attention's templates take no negative scale: it is two products and a softmax then. */
 static void test_negative_scale(void **state)
 {
@@ -4114,9 +4154,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_instance_norm_channels_last), cmocka_unit_test(test_gates_ahead_of_rounding),
 		cmocka_unit_test(test_statistics_of_pieces), cmocka_unit_test(test_pooled_across),
 		cmocka_unit_test(test_few_long_rows), cmocka_unit_test(test_exponentials_of_halves),
-		cmocka_unit_test(test_order_of_strided_filters), cmocka_unit_test(test_order_of_softmax),
-		cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases), cmocka_unit_test(test_log_softmax),
-		cmocka_unit_test(test_phases_of_vectors) };
+		cmocka_unit_test(test_what_pytorch_rounds), cmocka_unit_test(test_order_of_strided_filters),
+		cmocka_unit_test(test_order_of_softmax), cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases),
+		cmocka_unit_test(test_log_softmax), cmocka_unit_test(test_phases_of_vectors) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,6 +87,7 @@ static const struct {
 	{ "conv2d.json", "conv2d", "0", "[[[[[[[[[[[1]]]]]]]]]]]", "nested too deep" },
 	{ "conv2d.json", "conv2d", "out", "[]", "it has 0 results, not 1" },
 	{ "conv2d.json", "conv2d", "args", "{}", "no arguments" },
+	{ "conv2d.json", "conv2d", "tf32", "1", "its tf32 is no flag" },
 	/* attributes */
 	{ "conv2d.json", "conv2d", "3", "[2,0]", "stride is 0" },
 	{ "conv2d.json", "conv2d", "3", "[2,2,2,2]", "stride has 4 numbers" },

@@ -5,6 +5,7 @@
 #include "task/forking.h"
 
 #include "base/fs.h"
+#include "base/json.h"
 #include "base/time.h"
 #include "sandbox/sandbox.h"
 #include "task/frame.h"
@@ -233,6 +234,35 @@ static void hang_is_killed_with_its_children(void **state)
 	assert_true(strlen(ww_ref_log(r)) <= 65536);
 	assert_int_equal(ww_ref_graph(r, &graph, &err), WW_ERR_WORKER);
 	ww_ref_close(r);
+}
+
+/* What a worker says of the graph's convolutions is said by their nodes; no other answer is. */
+static void what_is_asked_of_convolutions(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *answer;
+		int all, a, b; /* -1: the node does not say */
+	} rows[] = { { "{'a': True, 'b': False}", 1, 1, 0 }, { "{'b': True, 'c': True}", 1, -1, 1 },
+		{ "{'a': None, 'b': False}", 0, -1, 0 }, { "{'a': 1}", 0, -1, -1 }, { "{}", 1, -1, -1 }, { "3", 1, -1, -1 } };
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		struct ww_ref *r;
+		struct ww_err err;
+		char body[256];
+		int all;
+		json_auto_t *g = json_pack("{s:[{s:s}, {s:s}]}", "nodes", "name", "a", "name", "b");
+		const json_t *nodes = json_object_get(g, "nodes");
+		snprintf(body, sizeof(body),
+			"read(); send(HELLO)\nassert read()['request'] == 'tf32'\n"
+			"send(json.dumps({'ok': True, 'tf32': %s}).encode()); read()\n",
+			rows[i].answer);
+		assert_int_equal(open_with(body, &r, &err), WW_OK);
+		assert_int_equal(ww_ref_tf32(r, g, &all, &err), WW_OK);
+		assert_int_equal(all, rows[i].all);
+		assert_int_equal(ww_json_bool(json_array_get(nodes, 0), "tf32", -1), rows[i].a);
+		assert_int_equal(ww_json_bool(json_array_get(nodes, 1), "tf32", -1), rows[i].b);
+		ww_ref_close(r);
+	}
 }
 
 static void memory_and_interrupts(void **state)
@@ -485,10 +515,10 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(headers), cmocka_unit_test(a_full_table_is_an_error_at_once),
 		cmocka_unit_test(bad_messages), cmocka_unit_test(refusals_are_one_line_each), cmocka_unit_test(hello_waits),
 		cmocka_unit_test(deaths), cmocka_unit_test(hang_is_killed_with_its_children),
-		cmocka_unit_test(memory_and_interrupts), cmocka_unit_test(disk_is_watched),
-		cmocka_unit_test(nothing_outlives_the_judge), cmocka_unit_test(what_a_task_does_at_load_is_the_tasks),
-		cmocka_unit_test(lying_buffers), cmocka_unit_test(impossible_graphs_are_the_tasks),
-		cmocka_unit_test(worker_is_confined) };
+		cmocka_unit_test(what_is_asked_of_convolutions), cmocka_unit_test(memory_and_interrupts),
+		cmocka_unit_test(disk_is_watched), cmocka_unit_test(nothing_outlives_the_judge),
+		cmocka_unit_test(what_a_task_does_at_load_is_the_tasks), cmocka_unit_test(lying_buffers),
+		cmocka_unit_test(impossible_graphs_are_the_tasks), cmocka_unit_test(worker_is_confined) };
 	const struct CMUnitTest forked[] = { cmocka_unit_test(bad_messages), cmocka_unit_test(hello_waits),
 		cmocka_unit_test(deaths), cmocka_unit_test(hang_is_killed_with_its_children),
 		cmocka_unit_test(memory_and_interrupts), cmocka_unit_test(nothing_outlives_the_judge),

@@ -147,6 +147,20 @@ static void other_computations_have_others(void **state)
 		compare(different[i][0], different[i][1], 0);
 }
 
+/* What a device rounds is no part of what is computed. */
+static void a_device_has_no_part(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_signature s = signature_of("a conv2d.default [4,8,6,6] [@x,@c]"), t;
+	json_auto_t *graph = graph_of("a conv2d.default [4,8,6,6] [@x,@c]");
+	json_object_set_new(json_array_get(json_object_get(graph, "nodes"), 0), "tf32", json_true());
+	assert_int_equal(ww_task_signature(graph, &t, &err), WW_OK);
+	assert_string_equal(s.text, t.text);
+	ww_signature_release(&s);
+	ww_signature_release(&t);
+}
+
 static void names_what_makes_no_task(void **state)
 {
 	struct ww_signature s = signature_of("r rand.default [4,8] [[4,8]]; a add.Tensor [4,8] [@x,@r]");
@@ -192,7 +206,8 @@ static void refuses_what_is_no_graph(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(spellings_have_one_signature),
-		cmocka_unit_test(other_computations_have_others), cmocka_unit_test(names_what_makes_no_task),
-		cmocka_unit_test(the_version_holds), cmocka_unit_test(refuses_what_is_no_graph) };
+		cmocka_unit_test(other_computations_have_others), cmocka_unit_test(a_device_has_no_part),
+		cmocka_unit_test(names_what_makes_no_task), cmocka_unit_test(the_version_holds),
+		cmocka_unit_test(refuses_what_is_no_graph) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

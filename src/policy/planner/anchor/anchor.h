@@ -65,7 +65,7 @@ struct anchor {
 			int nd, transposed, groups;
 			int library_only; /* no template of the cookbook computes it */
 			int pytorch_last; /* PyTorch runs it channels-last, as its input is stored */
-			int exact;        /* PyTorch runs it without TF32, by few channels or pixels */
+			int exact;        /* PyTorch runs it without TF32 (pl_conv_is_exact()) */
 			int last;         /* the library computes it, with operands and result channels-last */
 			int wide;         /* its operand's range: too wide for a packed image, or at least for halves */
 			int exponent;     /* an exponential is taken of its result */

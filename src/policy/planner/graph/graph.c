@@ -212,6 +212,7 @@ static void read_node(struct pl *pl, const json_t *j, struct gnode *n)
 	n->target = keep(pl, ww_json_str(j, "op", ""));
 	n->known = ww_graph_knows(j);
 	n->shares = ww_json_num(j, "bytes", 1) == 0;
+	n->tf32 = ww_json_bool(j, "tf32", -1);
 	n->n_arg = (int)json_array_size(args);
 	n->arg = pl_alloc(pl, (size_t)(n->n_arg + 1) * sizeof(*n->arg));
 	json_array_foreach(args, i, v)

@@ -34,6 +34,7 @@ struct gnode {
 	struct val *out[PL_MAX_OUTS];
 	int known;             /* task/graph/check.h has looked at it */
 	int shares;            /* by the graph its result shares its operand's memory */
+	int tf32;              /* does PyTorch compute it in TF32?  As it was asked; -1: it was not */
 	int by_pytorch;        /* no rule covers it (lower/pytorch.c) */
 	int level;             /* how many segments of PyTorch run before it */
 	const struct kern *in; /* the last kernel found that computes a part of it */

@@ -476,7 +476,7 @@ static double convolution_us(const struct pl *pl, const struct kern *k)
 		return pl_conv_few_us(pl, s);
 	if (!(k->loop->library & BY_LIBRARY))
 		return k->loop->library & OURS_TILED ? pl_conv_tc_us(pl, s) : pl_conv_direct_us(pl, s);
-	if (s->conv.last && s->conv.exact) /* not first: likely wrong */
+	if (s->conv.last && s->conv.exact && !s->conv.pytorch_last) /* not first: likely wrong */
 		return INFINITY;
 	if (!s->conv.last) /* products on such planes are without an engine's first loads, as our direct template is */
 		return unturned_us(s) + (is_product(s) && is_unaligned(s) ? ENGINE_US : 0);

@@ -61,7 +61,7 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	}
 	s->conv.pytorch_last = library && pl_stored_last(&n->meta[0]);
 	s->conv.last = library && pl_all_last(pl) && (s->conv.pytorch_last || pl_gains_last(s, size[1]));
-	s->conv.exact = !s->conv.pytorch_last && pl_conv_is_exact(pl, n, s);
+	s->conv.exact = pl_conv_is_exact(pl, n, s);
 	s->conv.library_only = !template || s->conv.last;
 	if ((y = pl_conv_by_product(pl, n, s, x, w, library, size)))
 		return y;

@@ -40,8 +40,20 @@ static int was_transposed(const struct pl *pl, const struct gnode *n)
 	return 0;
 }
 
-/* Does another convolution of the graph, n's aside, have more channels, so that PyTorch's result has TF32's error?  A
- * transposed one ahead does not count: what it hands on is a sum and a bias.  Of small inputs the bias is nearly all of
+/* Does PyTorch compute convolution o of the graph in TF32?  As it was asked; else one of more channels may be. */
+static int rounds(const struct pl *pl, const struct gnode *o)
+{
+	if (o->tf32 >= 0)
+		return o->tf32;
+	for (int b = 0; b < pl->n_buf; b++)
+		if (pl->buf[b]->rank > 2 && pl->buf[b]->val && !strcmp(pl->buf[b]->pname, o->arg[1].name) &&
+			ix_num(pl->buf[b]->size[1]) > EXACT_CHANNELS)
+			return 1;
+	return 0;
+}
+
+/* Does another convolution of the graph, n's aside, round, so that PyTorch's result has TF32's error?  A transposed one
+ * ahead does not count: what it hands on is a sum and a bias.  Of small inputs the bias is nearly all of
  * that, n would round it, and a norm behind n takes away everything but its rounding (30 times PyTorch's error where
  * n alone was rounded, inputs scaled by 2^-6). */
 static int others_round(const struct pl *pl, const struct gnode *n)
@@ -52,10 +64,8 @@ static int others_round(const struct pl *pl, const struct gnode *n)
 		if (o == n || !o->row || o->row->fn != n->row->fn || o->n_arg < 2 || o->arg[1].kind != G_VAL ||
 			was_transposed(pl, o))
 			continue;
-		for (int b = 0; b < pl->n_buf; b++)
-			if (pl->buf[b]->rank > 2 && pl->buf[b]->val && !strcmp(pl->buf[b]->pname, o->arg[1].name) &&
-				ix_num(pl->buf[b]->size[1]) > EXACT_CHANNELS)
-				return 1;
+		if (rounds(pl, o))
+			return 1;
 	}
 	return 0;
 }
@@ -102,10 +112,18 @@ int pl_is_slow_stride(const struct anchor *s)
 	return is_strided_volume(s) && (dilated || has_many_taps(s));
 }
 
+/* The guess for a graph that was made without a GPU, fitted to convolutions that were seen on one. */
+static int may_be_alone(const struct anchor *s)
+{
+	if (s->conv.pytorch_last)
+		return 0;
+	return s->conv.transposed ? is_strided_volume(s) && has_many_taps(s)
+							  : ix_num(s->in[0].size[1]) <= EXACT_CHANNELS || pl_conv_may_be_exact(s);
+}
+
 int pl_conv_is_exact(const struct pl *pl, const struct gnode *n, const struct anchor *s)
 {
-	int alone = s->conv.transposed ? is_strided_volume(s) && has_many_taps(s)
-								   : ix_num(s->in[0].size[1]) <= EXACT_CHANNELS || pl_conv_may_be_exact(s);
+	int alone = n->tf32 >= 0 ? !n->tf32 : may_be_alone(s);
 
 	return s->in[0].val->dt == WW_F32 && alone && !others_round(pl, n);
 }

@@ -7,11 +7,12 @@
 #include <string.h>
 
 /* Is it better a forward convolution of filters turned around?  Where these are stored anyway: a kernel of its own
- * would be needed else.  Of few channels the forward engines may do without TF32. */
+ * would be needed else.  Of few channels the forward engines may do without TF32; else they have it, and PyTorch's
+ * gradient may do without. */
 static int is_forward(struct pl *pl, const struct anchor *s)
 {
-	int forward = s->conv.last && pl_is_slow_gradient(s) && ix_num(s->in[0].size[1]) > EXACT_CHANNELS &&
-		!pl_conv_lies_last(pl, s->in[1].val);
+	int forward = s->conv.last && !s->conv.exact && pl_is_slow_gradient(s) &&
+		ix_num(s->in[0].size[1]) > EXACT_CHANNELS && !pl_conv_lies_last(pl, s->in[1].val);
 
 	for (int e = 0; e < s->conv.nd; e++)
 		forward &= !s->conv.opad[e] && s->conv.pad[e] < ix_num(s->in[1].size[2 + e]);
