@@ -54,6 +54,8 @@ def main(directory, seconds=None, since=None):
     if len(memory) > 19:
         print("  peak memory over bytes of inputs and values, by twentieths:",
               [round(x, 2) for x in statistics.quantiles(memory, n=20)])
+    for why, n in collections.Counter(r["again"][:160] for r in rows if "again" in r).most_common(8):
+        print(f"  looked at again, {n} times: {why}")
     left = [r["left"] / 2**20 for r in rows if "left" in r]
     if len(left) > 9:
         print("  MiB that a worker holds behind a candidate, deciles:",

@@ -343,7 +343,9 @@ def examine(task, seed, stage, compiler, memory_bytes):
 
 def drop(task, target):
     """Free the task (None: none was loaded) and its device memory, which others need before the next task comes.  What
-    a worker keeps of its own is a few MiB: where more is allocated all the same, a cycle holds it."""
+    a worker keeps of its own is a few MiB: where more is allocated all the same, a cycle holds it.  An answer says that
+    the device works."""
+    target.sync()  # raises where a kernel has failed
     if task:
         task.examination = None
         torch._dynamo.reset()

@@ -37,13 +37,14 @@ void ww_synth_result_release(struct ww_synth_result *r)
 	*r = (struct ww_synth_result){ 0 };
 }
 
-/* Before another try: what it costs counts for the candidate, too. */
+/* Before another try: what it costs counts for the candidate, too, and why it is tried again is kept. */
 static void release_but_cost(struct ww_synth_result *r)
 {
-	struct ww_synth_cost cost[WW_SYNTH_N_STAGES];
-	memcpy(cost, r->cost, sizeof(cost));
+	struct ww_synth_result fresh = { 0 };
+	memcpy(fresh.cost, r->cost, sizeof(fresh.cost));
+	snprintf(fresh.again, sizeof(fresh.again), "%.*s", (int)sizeof(fresh.again) - 1, r->detail);
 	ww_synth_result_release(r);
-	memcpy(r->cost, cost, sizeof(cost));
+	*r = fresh;
 }
 
 enum ww_rc ww_synth_reject(struct ww_synth_result *r, const char *reason, const char *detail)
@@ -590,30 +591,34 @@ static enum ww_rc look(struct ww_synth_checker *c, const struct ww_task *task, u
 	if (!is_rejection(c, rc, err, out))
 		return rc;
 	/* what came to a worker whose device has failed would fail, and one that ran out of memory may hold much of it */
-	if (out->broke || (out->no_room && !is_cpu(c)) || !ww_ref_alive(c->ref) || end(c, seed, out, &ignored) != WW_OK)
+	int ends = ww_ref_alive(c->ref) && end(c, seed, out, &ignored) == WW_OK;
+	if (out->broke && ends && !is_cpu(c)) {
+		/* the device still computes, so a library lacked something of it: cuBLAS and cuDNN do not say "memory" */
+		out->broke = 0;
+		out->no_room = 1;
+	}
+	if (out->broke || (out->no_room && !is_cpu(c)) || !ends)
 		ww_synth_checker_close(c);
 	return WW_OK;
 }
 
-/* On cuda run it when there is room for it.  Where memory did not suffice, once more in a new worker with twice as
- * much, at last with the device alone, since the memory of the others says nothing about the task; and where the device
- * failed, alone at once, since what broke it may have been another task's. */
+/* On cuda run it when there is room for it; again where memory did not suffice or the device failed (room.h). */
 static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task *task, double input_bytes,
 	uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
 {
 	struct ww_synth_room *room = is_cpu(c) ? NULL : &c->o.device->room;
-	double recorded_us = out->eager_us, bytes = 0;
-	int stays = 0;
+	struct ww_synth_try t = { 0 };
+	double recorded_us = out->eager_us;
 	for (int tries = 1;; tries++) {
 		out->eager_us = recorded_us;
 		out->tries = tries;
 		WW_CHECK(open_worker(c, out, err));
 		if (room && tries == 1) {
 			ww_room_limit(room, MEMORY_SHARE * (double)ww_ref_info(c->ref)->device.memory_bytes);
-			bytes = ww_room_expected(room, c->values);
+			t.bytes = ww_room_expected(room, c->values);
 		}
-		c->place = (struct ww_synth_place){ room, bytes, input_bytes < bytes || bytes < 0 ? input_bytes : bytes,
-			stays };
+		c->place = (struct ww_synth_place){ room, t.bytes, input_bytes < t.bytes || t.bytes < 0 ? input_bytes : t.bytes,
+			t.stays };
 		struct ww_synth_cost since = cost_now(c);
 		if (room) {
 			ww_room_take(&c->place);
@@ -622,10 +627,8 @@ static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task 
 		enum ww_rc rc = look(c, task, seed, times, out, err);
 		if (room)
 			ww_room_give(&c->place);
-		if (rc != WW_OK || stays || !(out->broke || (room && out->no_room)))
+		if (rc != WW_OK || !ww_room_again(room, &t, out->no_room, out->broke))
 			return rc;
-		stays = bytes < 0 || out->broke;
-		bytes = stays || 2 * bytes > room->bytes ? -1 : 2 * bytes;
 		ww_synth_checker_close(c);
 		release_but_cost(out);
 	}

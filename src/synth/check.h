@@ -96,8 +96,8 @@ struct ww_synth_result {
 	double left_bytes;                 /* of it, that the worker holds when the candidate is dropped */
 	int no_room;                       /* memory did not suffice when it ran */
 	int broke;                         /* the device failed under it, so its worker is of no more use */
-	int tries; /* how often it was checked: with more memory, at last with the device alone; once more where it
-	              broke its worker's device */
+	int tries;                         /* how often it was checked (ww_room_again()) */
+	char again[200];                   /* what the try before the last one failed with */
 	struct ww_synth_cost cost[WW_SYNTH_N_STAGES];
 };
 void ww_synth_result_release(struct ww_synth_result *r);

@@ -11,8 +11,9 @@
 enum { ENOUGH = 32 };
 static const double FACTOR = 3, SHARE = 0.6, MARGIN = 1.1, LONG_S = 0.2;
 /* PATIENCE_S: how long others may pass one that waits.  SPARE: of the room, what those that compile may hold beside one
- * that has the device alone. */
-static const double PATIENCE_S = 30, SPARE = 0.25;
+ * that has the device alone; LITTLE: beside one that stays alone, since a network of many modules compiles for half a
+ * minute and holds nearly nothing. */
+static const double PATIENCE_S = 30, SPARE = 0.25, LITTLE = 0.02;
 
 struct waiter {
 	struct ww_queued queued;
@@ -84,7 +85,7 @@ static int has_room(const struct ww_synth_place *p, const struct waiter *w, doub
 	if (r->alone)
 		return 0;
 	if (p->bytes < 0)
-		return !r->running && r->used <= (p->stays ? 0 : SPARE * r->bytes);
+		return !r->running && r->used <= (p->stays ? LITTLE : SPARE) * r->bytes;
 	if (back)
 		return !r->running || r->used + more <= r->bytes;
 	const struct waiter *first = (const struct waiter *)r->to_begin.first;
@@ -100,13 +101,13 @@ static void enter(struct ww_synth_place *p, int back)
 	double more = alone ? 0 : p->bytes - (back ? p->idle : 0);
 	struct waiter w = { .since_ns = ww_now_ns() };
 	WW_LOCKED(&r->lock);
-	r->waiting += alone;
+	r->waiting += alone && back;
 	if (!back)
 		ww_queue_add(&r->to_begin, &w.queued);
 	while (!has_room(p, &w, more, back))
 		ww_cond_wait(&r->changed, &r->lock, LONG_S);
 	ww_queue_remove(&r->to_begin, &w.queued);
-	r->waiting -= alone;
+	r->waiting -= alone && back;
 	r->alone = alone;
 	r->running++;
 	changed(r, more);
@@ -150,3 +151,17 @@ void ww_room_rest(struct ww_synth_place *p)
 }
 
 void ww_room_give(struct ww_synth_place *p) { leave(p, 0); }
+
+int ww_room_again(const struct ww_synth_room *r, struct ww_synth_try *t, int no_room, int broke)
+{
+	if (broke) {
+		int before = t->broke;
+		t->broke = 1;
+		return !before;
+	}
+	if (!r || !no_room || t->stays)
+		return 0;
+	t->stays = t->bytes < 0;
+	t->bytes = t->stays || 2 * t->bytes > r->bytes ? -1 : 2 * t->bytes;
+	return 1;
+}

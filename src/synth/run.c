@@ -213,6 +213,8 @@ static json_t *line_of(const struct run *r, int64_t i, struct ww_synth_result *r
 		"{s:I, s:f, s:o}", "i", (json_int_t)i, "at", ww_seconds_since(r->start_ns), "cost", ww_synth_cost_json(res));
 	if (res->tries > 1)
 		json_object_set_new(line, "tries", json_integer(res->tries));
+	if (*res->again)
+		json_object_set_new(line, "again", json_string(res->again));
 	if (res->peak_bytes > 0)
 		json_object_set_new(line, "bytes",
 			json_pack("[f, f, f, f]", k->input_bytes + k->memory_bytes, res->peak_bytes, res->load_bytes,

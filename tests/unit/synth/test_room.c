@@ -89,6 +89,7 @@ static void one_alone_waits_for_all_and_all_for_it(void **state)
 	struct ww_synth_room r;
 	ww_room_init(&r);
 	ww_room_limit(&r, 100);
+	r.patience_s = 0;
 	struct ww_synth_place first = { .room = &r, .bytes = 20, .idle = 5 };
 	struct taker alone = { .place = { .room = &r, .bytes = -1, .idle = 5 }, .take = ww_room_take };
 	struct taker late = { .place = { .room = &r, .bytes = 20, .idle = 5 }, .take = ww_room_take };
@@ -111,6 +112,81 @@ static void one_alone_waits_for_all_and_all_for_it(void **state)
 	ww_room_give(&alone.place);
 	ww_room_give(&late.place);
 	assert_true(r.used == 0 && !r.alone && !r.waiting && !r.running);
+	ww_room_release(&r);
+}
+
+static void one_that_waits_to_be_alone_is_passed_for_some_time(void **state)
+{
+	struct ww_synth_room r;
+	ww_room_init(&r);
+	ww_room_limit(&r, 100);
+	r.patience_s = 0.3;
+	struct ww_synth_place first = { .room = &r, .bytes = 20, .idle = 5 };
+	struct taker alone = { .place = { .room = &r, .bytes = -1, .idle = 5 }, .take = ww_room_take };
+	struct taker small = { .place = { .room = &r, .bytes = 20 }, .take = ww_room_take }, late = small;
+	ww_room_take(&first);
+	start(&alone);
+	assert_false(is_there(&alone, 0.05));
+	start(&small);
+	assert_true(is_there(&small, 5));
+	assert_false(is_there(&alone, 0.4));
+	start(&late);
+	assert_false(is_there(&late, 0.3));
+	ww_room_give(&first);
+	ww_room_give(&small.place);
+	assert_true(is_there(&alone, 5));
+	assert_false(is_there(&late, 0.05));
+	ww_room_give(&alone.place);
+	assert_true(is_there(&late, 5));
+	pthread_join(alone.thread, NULL);
+	pthread_join(small.thread, NULL);
+	pthread_join(late.thread, NULL);
+	ww_room_give(&late.place);
+	assert_true(r.used == 0 && !r.alone && !r.running && !r.to_begin.first);
+	ww_room_release(&r);
+}
+
+static void what_holds_little_compiles_beside_one_that_stays(void **state)
+{
+	struct ww_synth_room r;
+	ww_room_init(&r);
+	ww_room_limit(&r, 100);
+	struct ww_synth_place compiles = { .room = &r, .bytes = 60, .idle = 1.5 };
+	struct taker stays = { .place = { .room = &r, .bytes = -1, .idle = 5, .stays = 1 }, .take = ww_room_take };
+	struct taker back = { .take = ww_room_back };
+	ww_room_take(&compiles);
+	ww_room_rest(&compiles);
+	start(&stays);
+	assert_true(is_there(&stays, 5));
+	back.place = compiles;
+	start(&back);
+	assert_false(is_there(&back, 0.3));
+	ww_room_give(&stays.place);
+	assert_true(is_there(&back, 5));
+	ww_room_give(&back.place);
+	assert_true(r.used == 0 && !r.alone && !r.running);
+	pthread_join(stays.thread, NULL);
+	pthread_join(back.thread, NULL);
+	ww_room_release(&r);
+}
+
+static void one_is_tried_again_with_more_or_once_in_a_new_worker(void **state)
+{
+	struct ww_synth_room r;
+	ww_room_init(&r);
+	ww_room_limit(&r, 100);
+	struct ww_synth_try t = { .bytes = 30 };
+	assert_false(ww_room_again(&r, &t, 0, 0));
+	assert_true(ww_room_again(&r, &t, 1, 0) && t.bytes == 60 && !t.stays);
+	assert_true(ww_room_again(&r, &t, 0, 1) && t.bytes == 60 && !t.stays); /* not alone: everybody would wait for it */
+	assert_true(ww_room_again(&r, &t, 1, 0) && t.bytes < 0 && !t.stays);
+	assert_true(ww_room_again(&r, &t, 1, 0) && t.bytes < 0 && t.stays);
+	assert_false(ww_room_again(&r, &t, 1, 0));
+	assert_false(ww_room_again(&r, &t, 0, 1));
+	struct ww_synth_try cpu = { 0 };
+	assert_false(ww_room_again(NULL, &cpu, 1, 0));
+	assert_true(ww_room_again(NULL, &cpu, 0, 1));
+	assert_false(ww_room_again(NULL, &cpu, 0, 1));
 	ww_room_release(&r);
 }
 
@@ -183,6 +259,9 @@ int main(void)
 		cmocka_unit_test(one_waits_until_there_is_room),
 		cmocka_unit_test(one_alone_waits_for_all_and_all_for_it),
 		cmocka_unit_test(a_large_one_is_passed_for_some_time_only),
+		cmocka_unit_test(one_that_waits_to_be_alone_is_passed_for_some_time),
+		cmocka_unit_test(what_holds_little_compiles_beside_one_that_stays),
+		cmocka_unit_test(one_is_tried_again_with_more_or_once_in_a_new_worker),
 		cmocka_unit_test(one_alone_begins_beside_compilers_unless_it_stays),
 		cmocka_unit_test(the_largest_has_what_there_is),
 		cmocka_unit_test(candidates_show_what_the_next_will_need),
