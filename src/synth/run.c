@@ -194,6 +194,16 @@ static enum ww_rc put(struct run *r, int64_t i, json_t *line, struct ww_err *err
 	return WW_OK;
 }
 
+/* Peaks of candidates before show what the next ones will need: until enough are known in this run, each would take
+ * three times its values, and large ones would run one by one. */
+static void learn_room(struct run *r, const json_t *line)
+{
+	const json_t *bytes = json_object_get(line, "bytes");
+	double values = json_number_value(json_array_get(bytes, 0)), peak = json_number_value(json_array_get(bytes, 1));
+	for (int k = 0; k < r->o->n_devices; k++)
+		ww_room_learn(&r->devices[k].room, values, peak);
+}
+
 static enum ww_rc from_journal(void *ctx, const json_t *line, struct ww_err *err)
 {
 	struct run *r = ctx;
@@ -201,6 +211,7 @@ static enum ww_rc from_journal(void *ctx, const json_t *line, struct ww_err *err
 	if (i < 0 || i > 1 << 28)
 		return ww_err_set(err, WW_ERR_IO, "%s holds a line without a number", r->journal.path);
 	r->before++;
+	learn_room(r, line);
 	return put(r, i, (json_t *)(uintptr_t)line, err);
 }
 
