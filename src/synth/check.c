@@ -131,6 +131,12 @@ static enum ww_rc forker_of(struct ww_synth_checker *c, struct ww_forker **out, 
 	return WW_OK;
 }
 
+enum ww_rc ww_synth_checker_warm(struct ww_synth_checker *c, struct ww_err *err)
+{
+	struct ww_forker *ignored;
+	return forker_of(c, &ignored, err);
+}
+
 static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
 {
 	struct ww_synth_cost since = { .s = (double)ww_now_ns() * 1e-9 };

@@ -111,4 +111,7 @@ enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *sourc
 	double value_bytes, uint64_t seed, const json_t *times, struct ww_synth_result *out,
 	struct ww_err *err) WW_MUST_CHECK;
 #define WW_SYNTH_TOO_LONG "takes too long"
+/* Start the process that workers are forked from, which takes ten seconds from a cold disk; else the first check that
+ * needs a worker does. */
+enum ww_rc ww_synth_checker_warm(struct ww_synth_checker *c, struct ww_err *err) WW_MUST_CHECK;
 void ww_synth_checker_close(struct ww_synth_checker *c);

@@ -344,6 +344,7 @@ struct thread {
 	struct run *r;
 	pthread_t id;
 	struct ww_synth_device *device;
+	int warms; /* starts what workers are forked from */
 };
 
 static void *work_thread(void *arg)
@@ -363,6 +364,8 @@ static void *work_thread(void *arg)
 	struct ww_synth_writer *w = NULL;
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc = r->o->policy ? ww_synth_writer_open(&w, r->o->policy, &err) : WW_OK;
+	if (rc == WW_OK && t->warms)
+		rc = ww_synth_checker_warm(&c, &err); /* the other threads' candidates are traced meanwhile */
 	for (int64_t i; rc == WW_OK && (i = take(r)) >= 0;) {
 		json_auto_t *line = NULL;
 		rc = one(r, &c, w, i, &line, &err);
@@ -384,7 +387,9 @@ static enum ww_rc work_all(struct run *r, struct ww_err *err)
 	struct thread *t;
 	WW_CHECK(WW_NEW(t, n, err));
 	for (; started < n; started++) {
-		t[started] = (struct thread){ .r = r, .device = &r->devices[started % r->o->n_devices] };
+		t[started] = (struct thread){ .r = r,
+			.device = &r->devices[started % r->o->n_devices],
+			.warms = !started && r->o->recipe.target == WW_TARGET_CUDA };
 		if (pthread_create(&t[started].id, NULL, work_thread, &t[started])) {
 			rc = ww_err_set(err, WW_ERR_SYSTEM, "cannot start thread %d", started);
 			pthread_mutex_lock(&r->lock);
