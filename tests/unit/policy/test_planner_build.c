@@ -3762,6 +3762,11 @@ static void test_work_is_not_repeated(void **state)
 		{ "running_minimum.json", "k0  cummin: clamp, cummin, add, maximum\n */", "" },
 		/* rows go along the axis that data says a place of first: what they read is one part of the operand */
 		{ "gather_outer.json", "k0  pointwise: gather, glu\n", " = row / S3;\n" },
+		/* rows of a table beyond L2, of which many are asked for more than once: blocks go down them; not of few */
+		{ "gathered_down.json", "k0  pointwise: index_1\n",
+			"row = blockIdx.x % rows, first = blockIdx.x / rows * (k0_U" },
+		{ "gathered_down.json", "k1  pointwise: index_2\n",
+			"row = blockIdx.x / chunks, first = blockIdx.x % chunks * (k1_U" },
 		/* all columns that a thread holds are asked for before the first is added, also where some have none */
 		{ "held_columns.json", "k0  rows: ", " < cols ? (ix_t)j * TY + ty : cols - 1;\n" },
 		/* losses of 72 terms are read where they lie by statistics of all of them; parts of a maximum have a launch of

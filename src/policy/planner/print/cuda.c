@@ -109,19 +109,23 @@ static const char *point_loops(struct pl *pl, const struct kern *k, const char *
 		pl, "%s%s%s", pl_indent(pl, p->arrays, 1), loop, pl_named(pl, k, open, place, "", pl_indent(pl, p->after, 2)));
 }
 
-/* No block crosses the end of a row.  Threads beyond it load the last vector again and do not store, so that no load
- * waits for a comparison.  The block size is chosen so that less than a warp is beyond the end. */
+/* No block crosses the end of a row; which part of which one it has: rows_first.  Threads beyond it load the last
+ * vector again and do not store, so that no load waits for a comparison.  The block size is chosen so that less than a
+ * warp is beyond the end. */
 static void print_point_by_row(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
-	const char *rows = ix_text(pl, l->outer), *cols = ix_text(pl, l->len);
+	const char *rows = ix_text(pl, l->outer), *cols = ix_text(pl, l->len), *block = block_of(k);
+	const char *place = l->rows_first ? pl_fmt(pl, "row = %s %% rows, first = %s / rows", block, block)
+									  : pl_fmt(pl, "row = %s / chunks, first = %s %% chunks", block, block);
+	const char *of = l->rows_first ? pl_fmt(pl, "rows = %s", rows)
+								   : pl_named(pl, k, "chunks = (cols + @_U * @_BLOCK - 1) / (@_U * @_BLOCK)");
 
 	ww_str_adds(s,
 		pl_named(pl, k,
 			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n%s\tenum { V = @_V };\n"
-			"\tconst ix_t cols = %s / V, chunks = (cols + @_U * @_BLOCK - 1) / (@_U * @_BLOCK);\n"
-			"\tconst ix_t row = %s / chunks, first = %s %% chunks * (@_U * @_BLOCK) + threadIdx.x;\n",
-			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols, block_of(k), block_of(k)));
+			"\tconst ix_t cols = %s / V, %s;\n\tconst ix_t %s * (@_U * @_BLOCK) + threadIdx.x;\n",
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols, of, place));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
 	ww_str_addf(s, "%s\n%s}\n\n", pl_indent(pl, l->pass[0].row, 1),
 		point_loops(pl, k,

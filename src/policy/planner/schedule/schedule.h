@@ -65,6 +65,7 @@ struct loop {
 	int n_cached;
 	int tile, unroll; /* cpu: elements of a block; vectors in a step */
 	int by_row;       /* cuda, pointwise: a block stays in a row, and reads once what no column changes */
+	int rows_first;   /* cuda, pointwise, by_row: neighbouring blocks have the same columns of neighbouring rows */
 	int beside;       /* cuda, pointwise, by_row: a block has several rows; elements of a thread, at most */
 	int segment;      /* so many elements of a row are read at once, at least */
 	int asks_ahead;   /* cuda, pointwise: a thread's vectors are all loaded before the first is stored */
