@@ -97,6 +97,15 @@ template <int OP, int BLOCK, int LEN> static int slices(long long outer, long lo
 	return d.wrong<OP>();
 }
 
+template <int BLOCK, int COLS> static int strips(long long outer, long long len, long long list, long long inner)
+{
+	data d(outer, len, list, inner);
+
+	host::launch((unsigned)((outer * inner + COLS - 1) / COLS), 1, 1, BLOCK, 1,
+		[&] { ww::scatter_strips<ww::OP_SUM, BLOCK, COLS>(outer, (int)len, (int)list, inner, columns{ &d }); });
+	return d.wrong<ww::OP_SUM>();
+}
+
 template <int BLOCK, int TPR> static int along(long long outer, long long len, long long list)
 {
 	data d(outer, len, list, 1);
@@ -117,6 +126,7 @@ int main()
 	n += slices<ww::OP_SUM, 64, 7>(3, 23, 1001, 41) + slices<ww::SCATTER_SET, 32, 11>(2, 11, 5, 70);
 	n += slices<ww::OP_PROD, 128, 40>(1, 90, 17, 129) + slices<ww::OP_MAX, 32, 5>(4, 3, 300, 33) +
 		slices<ww::OP_MIN, 64, 9>(2, 70, 40, 64);
+	n += strips<128, 8>(3, 37, 1001, 13) + strips<64, 16>(1, 90, 17, 129) + strips<512, 32>(2, 33, 700, 70);
 	printf("%d\n", n);
 	return 0;
 }

@@ -3800,6 +3800,9 @@ static void test_work_is_not_repeated(void **state)
 			"ww::scatter_rows<ww::OP_SUM, k0_BLOCK, k0_TPR>(" },
 		{ "scattered_sums.json", "k1  scatter: new_zeros_1, scatter_add\n",
 			"ww::scatter_columns<ww::OP_MAX, k3_BLOCK>(" },
+		/* of few columns all threads of a block share some, also where results have a count beside them */
+		{ "scattered_strips.json", "k0  scatter: new_zeros, scatter_add, relu\n",
+			"ww::scatter_strips<ww::OP_SUM, k0_BLOCK, k0_COLS>(" },
 		/* the rows of a small matrix are vectors, loaded ahead of the sums over them */
 		{ "small_matrices.json", "", "ww::load(p_blocks + (i17*64 + 8 + c), x1);" },
 		/* places that all columns share are looked for once for all of them */

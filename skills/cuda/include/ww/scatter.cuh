@@ -12,7 +12,11 @@
  *
  * DEPTH elements of a thread are under way at once: of columns, whose long results leave room for few threads, so many
  * that a multiprocessor waits for some 28 kB (224 x 512 x 256 to 256 places: seven warps each, with eight elements 173
- * us on an H200, memory takes 42).  Rejected: a result that looks at all written elements (len * list
+ * us on an H200, memory takes 42).
+ *
+ * scatter_strips: the same for sums where columns are few or long, so that a thread each would leave multiprocessors
+ * empty (1,024 columns of 1,024 results: 32 warps in all).  All threads of a block share COLS columns, and add there by
+ * atomics.  Eight floats are a sector.  Rejected: a result that looks at all written elements (len * list
  * comparisons, and each element read len times).
  *
  * scatter_slices: the same where all columns share their places (index_add).  A block has a part of the results, so
@@ -134,6 +138,52 @@ __device__ __forceinline__ void scatter_columns(long long outer, int len, int li
 	}
 	for (int m = 0; m < len; m++) {
 		const float v[1] = { mine[m * BLOCK] };
+
+		f.template store<1>(o, m, i, v);
+	}
+}
+
+/* Sums along another dimension, COLS columns of a block: neighbouring threads have neighbouring columns, and those
+ * BLOCK / COLS apart the next element.  Dynamic shared memory: len floats for each of COLS columns. */
+template <int OP, int BLOCK, int COLS, class F>
+__device__ __forceinline__ void scatter_strips(long long outer, int len, int list, long long inner, const F &f)
+{
+	static_assert(OP == OP_SUM, "strips of sums");
+	extern __shared__ __align__(16) unsigned char ww_dynamic_shared[];
+	enum { DEPTH = 8, STEP = BLOCK / COLS };
+	const long long at = (long long)blockIdx.x * COLS + threadIdx.x % COLS, o = at / inner, i = at % inner;
+	const int t = threadIdx.x / COLS;
+	const bool live = o < outer;
+	float *const mine = (float *)ww_dynamic_shared + threadIdx.x % COLS;
+
+	for (int m = t; live && m < len; m += STEP) {
+		float v[1];
+
+		f.self(o, m, i, v);
+		mine[m * COLS] = v[0];
+	}
+	__syncthreads();
+	for (int first = t; live && first < list; first += STEP * DEPTH) {
+		float said[DEPTH][1], v[DEPTH][1];
+
+#pragma unroll
+		for (int d = 0; d < DEPTH; d++) { /* beyond the end the last one again: no load waits behind a branch */
+			const int j = first + d * STEP < list ? first + d * STEP : list - 1;
+
+			f.place(o, j, i, said[d]);
+			f.src(o, j, i, v[d]);
+		}
+#pragma unroll
+		for (int d = 0; d < DEPTH; d++) {
+			const int m = scatter_place(said[d][0], len);
+
+			if (m >= 0 && first + d * STEP < list)
+				atomicAdd(&mine[m * COLS], v[d][0]);
+		}
+	}
+	__syncthreads();
+	for (int m = t; live && m < len; m += STEP) {
+		const float v[1] = { mine[m * COLS] };
 
 		f.template store<1>(o, m, i, v);
 	}

@@ -2,25 +2,26 @@
  * index_add, index_put.
  *
  * Each written element is read once; lowering otherwise has each element of the result ask all written ones.  They come
- * in their order, as in PyTorch's kernels on the cpu, but for sums along the last dimension on cuda, which are added by
- * atomics.  The template reads its operands by functors, so that their expressions are fused; in[]: the tensor that is
- * written to, the places, what is written.  Operands 1 and 2 run over the written elements where the result has the
- * dimension that is written along. */
+ * in their order, as in PyTorch's kernels on the cpu, but for sums along the last dimension on cuda, and along another
+ * one of few columns, which are added by atomics.  The template reads its operands by functors, so that their
+ * expressions are fused; in[]: the tensor that is written to, the places, what is written.  Operands 1 and 2 run over
+ * the written elements where the result has the dimension that is written along. */
 #include "policy/planner/print/print.h"
 
 #include "policy/planner/graph/walk.h"
 
 #include <math.h>
 #include <string.h>
+#include <ww/recipe/scatter_tile.h>
 
 enum { SELF, PLACE, SRC };
 
 enum form {
 	LAST,
 	MIDDLE,
-	SLICES
-}; /* along the last dimension; another one; the same where all behind it shares its
-    * place */
+	SLICES,
+	STRIPS
+}; /* along the last dimension; another one; the same where all behind it shares its place; by all threads of a block */
 
 /* Floats of scratch that a thread has (WW_CPU_SHARED_BYTES, less a batch of short rows), and least columns of a block.
  */
@@ -50,17 +51,51 @@ static double waves_us(const struct pl *pl, double threads, double resident, dou
 	return ceil(threads / (resident * pl->dev.sm_count)) * (ceil(list / DEPTH) * wait_us + len * wait_us / DEPTH);
 }
 
+/* Microseconds of sums along a dimension that is not the last one, by all threads of a block together; infinite where
+ * shared memory does not hold them, or results are so few that threads would wait for each other. */
+static double strips_us(const struct pl *pl, double columns, double len, double n)
+{
+	enum { LEAST_LEN = 32 };
+	const double sms = pl->dev.sm_count;
+	const double cols = (double)ww_scatter_strip((long long)columns, (long long)len, pl->dev.sm_count);
+	const double threads = ww_scatter_strip_threads((long long)columns, (long long)cols, pl->dev.sm_count);
+	const double blocks = ceil(columns / cols), held = floor(pl->dev.shared_per_block_bytes / (4 * len * cols));
+	const double atomics = ceil(blocks / sms) * n * cols / 32 * atomic_cycles / cycles_us;
+
+	if (len < LEAST_LEN || held < 1)
+		return INFINITY;
+	return launch_us + fmax((columns * n * 12 + columns * len * 8) / bytes_us, atomics) +
+		waves_us(pl, blocks * threads, fmin(MOST_THREADS, held * threads), n * cols / threads, len * cols / threads);
+}
+
+/* The same by a thread a column. */
+static double columns_us(const struct pl *pl, double columns, double len, double n)
+{
+	const double fit = floor(pl->dev.shared_per_block_bytes / (4 * len)); /* in a multiprocessor */
+	const double held = fmin(MOST_THREADS, floor(fit / 32) * 32);
+
+	return held < 32
+		? INFINITY
+		: launch_us + fmax((columns * n * 12 + columns * len * 8) / bytes_us, waves_us(pl, columns, held, n, len));
+}
+
+/* Do all threads of a block share columns of sums?  Where a thread each takes half as long again, or does not fit. */
+static int by_strips(const struct pl *pl, enum pl_scatter how, double columns, double len, double n)
+{
+	const double us = strips_us(pl, columns, len, n);
+
+	return how == SCATTER_SUM && us < INFINITY && 1.5 * us < columns_us(pl, columns, len, n);
+}
+
 /* Microseconds of the template; infinite where there is none. */
 static double cuda_us(const struct pl *pl, enum pl_scatter how, const struct val *to, int dim, const struct ix *list)
 {
 	double result = (double)pl_numel_now(to), len = (double)ix_num(to->size[dim]), n = (double)ix_num(list);
 	double columns = result / len, bytes = columns * n * 12 + result * 8, shared = pl->dev.shared_per_block_bytes;
-	double held = floor(shared / (4 * len)); /* rows, or columns, of results in a multiprocessor */
+	double held = floor(shared / (4 * len)); /* rows of results in a multiprocessor */
 
-	if (dim < to->rank - 1) {
-		held = fmin(MOST_THREADS, floor(held / 32) * 32);
-		return held < 32 ? INFINITY : launch_us + fmax(bytes / bytes_us, waves_us(pl, columns, held, n, len));
-	}
+	if (dim < to->rank - 1)
+		return by_strips(pl, how, columns, len, n) ? strips_us(pl, columns, len, n) : columns_us(pl, columns, len, n);
 	double threads = fmax(32, fmin(512, (n + len) / DEPTH));
 	double atomics = columns * n / 32 / pl->dev.sm_count * atomic_cycles / cycles_us;
 
@@ -147,6 +182,22 @@ static const char *read_body(struct pl *pl, struct kern *k, int which, const cha
 	return body;
 }
 
+/* Do all columns share their places, and are they enough for the threads of a block? */
+static int fills_warps(const struct loop *l) { return l->form == SLICES && ix_num(l->inner) >= 24; }
+
+/* The template's form on cuda.  Slices that it holds are not measured against strips. */
+static enum form form_of(const struct pl *pl, const struct kern *k)
+{
+	const struct loop *l = k->loop;
+	const double columns = (double)ix_num(l->outer) * (double)ix_num(l->inner), len = (double)ix_num(l->len);
+
+	if (pl->target != WW_TARGET_CUDA || l->form == LAST ||
+		!by_strips(pl, k->anchor->scatter.how, columns, len, (double)ix_num(l->written)) ||
+		(fills_warps(l) && columns_us(pl, columns, len, (double)ix_num(l->written)) < INFINITY))
+		return l->form;
+	return STRIPS;
+}
+
 static void build(struct pl *pl, struct kern *k)
 {
 	const struct anchor *s = k->anchor;
@@ -169,6 +220,7 @@ static void build(struct pl *pl, struct kern *k)
 	l->outer = pl_sizes(pl, out, 0, dim);
 	l->len = out->size[dim];
 	l->inner = pl_sizes(pl, out, dim + 1, out->rank);
+	l->form = form_of(pl, k);
 	l->place = read_body(pl, k, PLACE, nth, at);
 	l->lane = dim == last ? l->nth : join_own(pl, s, SRC, column, at);
 	l->src = read_body(pl, k, SRC, nth, at);
@@ -255,14 +307,12 @@ static void print_readers(struct pl *pl, struct kern *k, struct ww_str *s)
 		at, axes);
 }
 
-/* Do all columns share their places, and are they enough for the threads of a block? */
-static int fills_warps(const struct loop *l) { return l->form == SLICES && ix_num(l->inner) >= 24; }
-
 static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
 	enum pl_scatter how = k->anchor->scatter.how;
-	int rows = l->form == LAST, slices = fills_warps(l);
+	int rows = l->form == LAST, slices = fills_warps(l), strips = l->form == STRIPS;
+	const char *name = slices ? "slices" : strips ? "strips" : "columns";
 	const char *op = pl_fmt(pl, "%s%s", how == SCATTER_SET ? "SCATTER_" : "OP_", names[how]);
 
 	print_readers(pl, k, s);
@@ -271,6 +321,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_fmt(pl,
 			rows         ? "scatter_rows<ww::%s, @_BLOCK, @_TPR>(rows, len, list"
 				: slices ? "scatter_slices<ww::%s, @_BLOCK, @_PART>(outer, len, list, inner"
+				: strips ? "scatter_strips<ww::%s, @_BLOCK, @_COLS>(outer, len, list, inner"
 						 : "scatter_columns<ww::%s, @_BLOCK>(outer, len, list, inner",
 			op));
 	k->launch = rows
@@ -281,8 +332,8 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		: pl_named(pl, k,
 			  "\tww_recipe_scatter_%s(p, &(struct ww_scatter_%s){ .kernel = \"@\", .outer = %s, .len = %s, "
 			  ".list = %s, .inner = %s });\n%s",
-			  slices ? "slices" : "columns", slices ? "slices" : "columns", ix_text(pl, l->outer), ix_text(pl, l->len),
-			  ix_text(pl, l->written), ix_text(pl, l->inner), pl_plan_args(pl, k, "\t"));
+			  name, name, ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->written), ix_text(pl, l->inner),
+			  pl_plan_args(pl, k, "\t"));
 }
 
 const struct anchor_ops pl_scatter_ops = { .header = "scatter",

@@ -4,8 +4,7 @@
 
 #include <ww/plan.h>
 #include <ww/recipe/common.h>
-
-enum { WW_SCATTER_SHARED = 227 << 10 }; /* bytes of shared memory that a block can have */
+#include <ww/recipe/scatter_tile.h>
 
 struct ww_scatter_rows {
 	const char *kernel;
@@ -55,6 +54,34 @@ static void ww_recipe_scatter_columns(struct ww_plan *p, const struct ww_scatter
 	ww_tunable(p, r->kernel, "BLOCK", block);
 	ww_launch(p, r->kernel, ww_cdiv(r->outer * r->inner, block), 1, 1, block, 1, 1);
 	ww_shared(p, 4 * r->len * block);
+	ww_arg_i64(p, r->outer);
+	ww_arg_i32(p, (int)r->len);
+	ww_arg_i32(p, (int)r->list);
+	ww_arg_i64(p, r->inner);
+}
+
+/* The same for sums, by all threads of a block together. */
+struct ww_scatter_strips {
+	const char *kernel;
+	long long outer, len, list, inner;
+	int cols; /* of a block, a power of two up to 32; default ww_scatter_strip() */
+};
+
+/* Leading arguments: long long outer, int len, int list, long long inner. */
+static void ww_recipe_scatter_strips(struct ww_plan *p, const struct ww_scatter_strips *r)
+{
+	const long long columns = r->outer * r->inner, sms = ww_device(p)->sm_count;
+	const long long cols = r->cols ? r->cols : ww_scatter_strip(columns, r->len, sms);
+
+	if (r->outer < 1 || r->inner < 1 || r->len < 1 || r->list < 1 || 4 * r->len * cols > WW_SCATTER_SHARED ||
+		r->list > 0x7fff0000) {
+		ww_fail(p, "scatter_strips: a block's columns of results must fit into shared memory");
+		return;
+	}
+	ww_tunable(p, r->kernel, "BLOCK", ww_scatter_strip_threads(columns, cols, sms));
+	ww_tunable(p, r->kernel, "COLS", cols);
+	ww_launch(p, r->kernel, ww_cdiv(columns, cols), 1, 1, ww_scatter_strip_threads(columns, cols, sms), 1, 1);
+	ww_shared(p, 4 * r->len * cols);
 	ww_arg_i64(p, r->outer);
 	ww_arg_i32(p, (int)r->len);
 	ww_arg_i32(p, (int)r->list);
