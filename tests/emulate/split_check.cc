@@ -84,6 +84,8 @@ int main()
 	compare<2>(256);
 	compare<3>(300);
 	compare<4>(512);
+	compare<5>(575);
+	compare<8>(1024);
 	printf("%d\n", bad);
 	return bad != 0;
 }

@@ -3557,6 +3557,19 @@ static void test_tiles_as_measured(void **state)
 	}
 }
 
+/* Many rows up to 1,024 words are split by a warp each, few of them by a block each: it has the more loads under way.
+ */
+static void test_rows_split_by_warps(void **state)
+{
+	(void)state;
+	assert_int_equal(ww_split_held(32, 8, 132), 1);
+	assert_int_equal(ww_split_held(512, 8, 132), 4);
+	assert_int_equal(ww_split_held(576, 131072, 132), 5);
+	assert_int_equal(ww_split_held(1024, 131072, 132), 8);
+	assert_int_equal(ww_split_held(576, 512, 132), 0);
+	assert_int_equal(ww_split_held(1056, 131072, 132), 0);
+}
+
 static void test_hostile_graphs(void **state)
 {
 	static const char *const text[] = {
@@ -4147,7 +4160,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_sums_with_bias), cmocka_unit_test(test_long_rows_of_16_bits),
 		cmocka_unit_test(test_rings), cmocka_unit_test(test_several_windows), cmocka_unit_test(test_scan_excluded),
 		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
-		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_rows_split_by_warps), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_range_of_packed_images), cmocka_unit_test(test_range_of_packed_heads),
 		cmocka_unit_test(test_folded), cmocka_unit_test(test_work_is_not_repeated),
 		cmocka_unit_test(test_left_to_pytorch), cmocka_unit_test(test_partition), cmocka_unit_test(test_in_place),

@@ -35,10 +35,9 @@ static struct ww_operand ww_recipe_split(struct ww_plan *p, const struct ww_matr
 	if (o.batch > 65535 || o.rows < 1 || o.k < 1) {
 		ww_fail(p, "split: the matrix is empty, or the batch is above 65535");
 	} else if (m->k_stride == 1) {
-		long long held = o.kp <= 512 ? ww_cdiv(o.kp, 128) : 0; /* short rows: a warp each */
+		const int held = ww_split_held(o.kp, o.batch * o.rows, ww_device(p)->sm_count);
 
-		ww_launch(
-			p, ww_fmt(p, "ww::split_rows<%d>", (int)held), held ? ww_cdiv(o.rows, 8) : o.rows, o.batch, 1, 256, 1, 1);
+		ww_launch(p, ww_fmt(p, "ww::split_rows<%d>", held), held ? ww_cdiv(o.rows, 8) : o.rows, o.batch, 1, 256, 1, 1);
 		ww_arg_buf(p, m->buf, m->offset_bytes);
 		ww_arg_i64(p, m->batch_stride);
 		ww_arg_i64(p, m->row_stride);

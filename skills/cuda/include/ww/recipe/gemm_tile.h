@@ -1,5 +1,5 @@
 /* recipe/gemm_tile.h - estimates the time of gemm_mma with each tile, and chooses the best one.  Plans choose the tile
- * by it; the planner chooses the kind of product.
+ * by it; the planner chooses the kind of product.  And what does a row that gemm3 has split.
  *
  * Fitted to 406 measurements on an H200 (bench/results/products.md): 8 to 12% off; the chosen tile takes 1% longer than
  * the fastest. */
@@ -90,6 +90,14 @@ static struct ww_mma_tile ww_mma_choose(const struct ww_mma_size *s)
 				best = now;
 		}
 	return best;
+}
+
+/* Runs of 128 words of a row that a warp holds; 0: a block does a row.  A block takes as long for a row of 600 words as
+ * for one of 2,048 (some 2,000 instructions of warps, most of them of words beyond the end), so where there are more
+ * rows than blocks at once, a warp each is faster. */
+static inline int ww_split_held(long long words, long long rows, long long sms)
+{
+	return words <= 512 || (words <= 1024 && rows >= 16 * sms) ? (int)ww_mma_up(words, 128) : 0;
 }
 
 #endif
