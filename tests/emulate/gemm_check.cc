@@ -91,7 +91,9 @@ template <class T> static int wrong_of()
 		wrong<T, 32, 32, true, true, 1, 1, false, 3, 1>(33, 21, 31, 0) +
 		wrong<T, 16, 64, false, true, w, w, false, 4, 2>(152, 70, w == 8 ? 104 : 60, 0) +
 		wrong<T, 64, 32, true, false, w, 1, false, 2, 2>(300, 33, w == 8 ? 72 : 40, 0) +
-		wrong<T, 32, 32, true, false, 1, 2, false, 16, 1>(600, 34, 9, 0);
+		wrong<T, 32, 32, true, false, 1, 2, false, 16, 1>(600, 34, 9, 0) +
+		wrong<T, 128, 128, true, false, 1, 1>(129, 131, 75, 0) + wrong<T, 128, 64, false, true, 1, w>(131, 40, 72, 0) +
+		wrong<T, 16, 64, false, false, 1, 1>(21, 63, 71, 0) + wrong<T, 64, 64, true, true, 1, 1>(70, 67, 64, 1);
 }
 
 /* gemm_thin and gemm_short, of m, n, k; lines in memory are `pad` elements longer than what they hold.  run(blocks of

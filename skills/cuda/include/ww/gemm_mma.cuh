@@ -51,26 +51,97 @@ template <class T, int ROWS, int BK, bool ALONG_K, int VEC, int THREADS> struct 
 	enum : int { lines = ALONG_K ? ROWS : BK, per = (ALONG_K ? BK : ROWS) / VEC, step = THREADS / per };
 	static_assert(THREADS % per == 0, "a pass of the block over the tile is whole lines");
 
+	/* No copy is shorter than 4 bytes.  Where elements of 2 are not aligned to that, a line comes by words from the one
+	 * on that its first element lies in, and align() moves it by an element if that is the second one of the word. */
+	enum : int { by_words = VEC * sizeof(T) < 4, per_words = (ALONG_K ? BK : ROWS) / 2 };
+
+	static __device__ __forceinline__ bool is_second(const T *p) { return (unsigned long long)p / 2 % 2; }
+
+	static __device__ __forceinline__ void fill_words(
+		T *to, const T *from, long long stride, int row0, int rows, int k0, int k_end)
+	{
+		enum : int { down = THREADS / per_words };
+		static_assert(THREADS % per_words == 0 && down % 2 == 0, "a thread's lines all begin alike");
+		const int word = threadIdx.x % per_words, l0 = threadIdx.x / per_words, line0 = ALONG_K ? row0 : k0;
+		const int end = ALONG_K ? rows : k_end, place = ALONG_K ? k0 : row0, left = (ALONG_K ? k_end : rows) - place;
+		const T *src = from + (line0 + l0) * stride + place, *none = from - is_second(from);
+		const int at = 2 * word - is_second(src), valid = max(0, min(2, left - at));
+
+#pragma unroll 16
+		for (int u = 0; u < (lines + down - 1) / down; u++) {
+			const int n = line0 + l0 + u * down < end ? valid : 0;
+
+			if (lines % down && l0 + u * down >= lines)
+				break;
+			copy_start<4>(to + (l0 + u * down) * pitch + 2 * word, n ? src + at : none, n * 2);
+			src += down * stride;
+		}
+		/* one word more of the lines that are moved */
+#pragma unroll
+		for (int l = threadIdx.x; l < lines; l += THREADS) {
+			const T *line = from + (line0 + l) * stride + place;
+			const bool inside = line0 + l < end && 2 * per_words - 1 < left;
+
+			if (is_second(line))
+				copy_start<4>(to + l * pitch + 2 * per_words, inside ? line + 2 * per_words - 1 : none, inside ? 2 : 0);
+		}
+	}
+
+	/* After fill() has come, ahead of a barrier. */
+	static __device__ __forceinline__ void align(T *to, const T *from, long long stride, int row0, int k0)
+	{
+		/* words of a lane, and a warp's lines at once */
+		enum : int { many = per_words > 32 ? per_words / 32 : 1, high = per_words < 32 ? 32 / per_words : 1 };
+		enum : int { down = THREADS / 32 * high, all = lines / down, batch = all < 4 ? all : 4 };
+		static_assert(lines % down == 0 && all % batch == 0, "all warps have as many lines");
+		const int lane = threadIdx.x % 32, l0 = threadIdx.x / 32 * high + lane / per_words % high;
+		const T *line = from + ((ALONG_K ? row0 : k0) + l0) * stride + (ALONG_K ? k0 : row0);
+
+		if (!by_words)
+			return;
+#pragma unroll
+		for (int u = 0; u < all; u += batch) {
+			unsigned v[batch][many];
+
+#pragma unroll
+			for (int i = 0; i < batch; i++)
+#pragma unroll
+				for (int j = 0; j < many; j++) {
+					const unsigned *w = (const unsigned *)(to + (l0 + (u + i) * down) * pitch) +
+						(lane + j * 32) % per_words;
+					v[i][j] = w[0] >> 16 | w[1] << 16;
+				}
+			__syncwarp();
+#pragma unroll
+			for (int i = 0; i < batch; i++)
+#pragma unroll
+				for (int j = 0; j < many; j++)
+					if (is_second(line + (u + i) * down * stride))
+						((unsigned *)(to + (l0 + (u + i) * down) * pitch))[(lane + j * 32) % per_words] = v[i][j];
+		}
+	}
+
 	/* A thread's copies are one below the other, `step` lines apart. */
 	static __device__ __forceinline__ void fill(
 		T *to, const T *from, long long stride, int row0, int rows, int k0, int k_end)
 	{
+		if constexpr (by_words) {
+			fill_words(to, from, stride, row0, rows, k0, k_end);
+			return;
+		}
 		const int at = threadIdx.x % per * VEC, l0 = threadIdx.x / per, first = (ALONG_K ? row0 : k0) + l0;
 		const int end = ALONG_K ? rows : k_end, place = (ALONG_K ? k0 : row0) + at;
 		const int valid = max(0, min((int)VEC, (ALONG_K ? k_end : rows) - place));
 		const T *src = from + first * stride + place;
 
 		to += l0 * pitch + at;
-#pragma unroll(VEC *(int)sizeof(T) >= 4 ? 16 : 4)
+#pragma unroll 16
 		for (int u = 0; u < (lines + step - 1) / step; u++) {
 			const int n = first + u * step < end ? valid : 0;
 
 			if (lines % step && l0 + u * step >= lines)
 				break;
-			if (VEC * sizeof(T) >= 4)
-				copy_start<(int)(VEC * sizeof(T))>(to, n ? src : from, n * (int)sizeof(T));
-			else
-				*to = n ? *src : from_float<T>(0.f);
+			copy_start<by_words ? 4 : (int)(VEC * sizeof(T))>(to, n ? src : from, n * (int)sizeof(T));
 			src += step * stride;
 			to += step * pitch;
 		}
@@ -317,9 +388,11 @@ __device__ __forceinline__ void mma_promote(float (&acc)[S::mt][S::nt][4], float
 }
 
 /* The body of gemm_mma and gemm_mma_of: fill_a(to, z, row0, k0) brings BM rows of BK of the first operand to shared
- * memory, as tile A has them. */
-template <class T, int BM, int BN, int STAGES, int SPLIT, bool AK, bool BK_, int AV, int BV, class F, class E>
-__device__ __forceinline__ void mma_product(const F &fill_a, mma_operand<T> b, int m, int n, int k, const E &e)
+ * memory, as tile A has them; where ALIGNED, align_a(to, z, row0, k0) moves them by an element once they are there. */
+template <class T, int BM, int BN, int STAGES, int SPLIT, bool AK, bool BK_, int AV, int BV, bool ALIGNED, class F,
+	class G, class E>
+__device__ __forceinline__ void mma_product(
+	const F &fill_a, const G &align_a, mma_operand<T> b, int m, int n, int k, const E &e)
 {
 	typedef mma_shape<T, BM, BN> S;
 	typedef mma_tile<T, BM, S::bk, AK, AV, S::threads> A;
@@ -347,10 +420,16 @@ __device__ __forceinline__ void mma_product(const F &fill_a, mma_operand<T> b, i
 	for (int s = 0; s < STAGES - 1; s++)
 		fill(first + s);
 	for (int step = first; step < last; step++) {
-		const T *at = buffer + (step - first) % STAGES * (A::elements + B::elements);
+		T *at = buffer + (step - first) % STAGES * (A::elements + B::elements);
 		copy_wait<STAGES - 2>();
 		__syncthreads();
 		fill(step + STAGES - 1);
+		if (ALIGNED)
+			align_a(at, z, row0, step * S::bk);
+		if (B::by_words)
+			B::align(at + A::elements, b.from(z), b.stride, col0, step * S::bk);
+		if (ALIGNED || B::by_words)
+			__syncthreads();
 		mma_stage<T>::template run<S, A, B, AK, BK_>(acc, at, at + A::elements, row, col);
 		if (S::words)
 			mma_promote<S>(acc, sum);
@@ -424,6 +503,14 @@ __device__ __forceinline__ void mma_tiles(mma_operand<T> a, mma_operand<T> b, in
 		copy_wait<STAGES - 2>();
 		__syncthreads();
 		fill(at + STAGES - 1);
+		if (A::by_words)
+			A::align(
+				buffer + at % STAGES * A::elements, a.from(z), a.stride, (tile0 + at / STEPS) * BM, at % STEPS * S::bk);
+#pragma unroll
+		for (int s = 0; B::by_words && at == 0 && s < STEPS; s++)
+			B::align(second + s * B::elements, b.from(z), b.stride, col0, s * S::bk);
+		if (A::by_words || B::by_words)
+			__syncthreads();
 		mma_stage<T>::template run<S, A, B, AK, BK_>(
 			acc, buffer + at % STAGES * A::elements, second + at % STEPS * B::elements, row, col);
 		if (S::words)
@@ -453,8 +540,9 @@ __device__ __forceinline__ void gemm_mma(mma_operand<T> a, mma_operand<T> b, int
 	if constexpr (TILES > 1)
 		mma_tiles<T, BM, BN, STAGES, TILES, STEPS, AK, BK_, AV, BV>(a, b, m, n, k, e);
 	else
-		mma_product<T, BM, BN, STAGES, SPLIT, AK, BK_, AV, BV>(
-			[&](T *to, int z, int row0, int k0) { A::fill(to, a.from(z), a.stride, row0, m, k0, k); }, b, m, n, k, e);
+		mma_product<T, BM, BN, STAGES, SPLIT, AK, BK_, AV, BV, A::by_words>(
+			[&](T *to, int z, int row0, int k0) { A::fill(to, a.from(z), a.stride, row0, m, k0, k); },
+			[&](T *to, int z, int row0, int k0) { A::align(to, a.from(z), a.stride, row0, k0); }, b, m, n, k, e);
 }
 
 /* The same where e computes A: AV elements of a row at once, which divide k. */
@@ -464,8 +552,9 @@ __device__ __forceinline__ void gemm_mma_of(mma_operand<T> b, int m, int n, int 
 	typedef mma_shape<T, BM, BN> S;
 	typedef mma_tile<T, BM, S::bk, true, AV, S::threads> A;
 
-	mma_product<T, BM, BN, STAGES, SPLIT, true, BK_, AV, BV>(
-		[&](T *to, int z, int row0, int k0) { A::compute(to, e, z, row0, m, k0, k); }, b, m, n, k, e);
+	mma_product<T, BM, BN, STAGES, SPLIT, true, BK_, AV, BV, false>(
+		[&](T *to, int z, int row0, int k0) { A::compute(to, e, z, row0, m, k0, k); }, [&](T *, int, int, int) {}, b, m,
+		n, k, e);
 }
 
 } // namespace ww
