@@ -3555,6 +3555,8 @@ static void test_tiles_as_measured(void **state)
 		if (want[i].s.k > 8000) /* long and thin: shared by as many blocks as can */
 			assert_int_equal(t.split, 8);
 	}
+	/* 128 tiles of 64 x 32 are a block alone on each multiprocessor, which took 49 us */
+	assert_int_equal(ww_mma_choose(&(struct ww_mma_size){ 256, 1024, 2048, 1, 4, 4, 4, 132, 0 }).split, 8);
 }
 
 /* Many rows up to 1,024 words are split by a warp each, few of them by a block each: it has the more loads under way.
