@@ -3818,6 +3818,8 @@ static void test_work_is_not_repeated(void **state)
 		/* of few columns all threads of a block share some, also where results have a count beside them */
 		{ "scattered_strips.json", "k0  scatter: new_zeros, scatter_add, relu\n",
 			"ww::scatter_strips<ww::OP_SUM, k0_BLOCK, k0_COLS>(" },
+		/* long columns are shared by more threads where few waves of blocks have all */
+		{ "flipped_mean.json", "while (ty < 32 && cols >= 128 * ty && rows * ty >= 2048LL", "" },
 		/* the rows of a small matrix are vectors, loaded ahead of the sums over them */
 		{ "small_matrices.json", "", "ww::load(p_blocks + (i17*64 + 8 + c), x1);" },
 		/* places that all columns share are looked for once for all of them */

@@ -457,6 +457,20 @@ static const char *row_body(struct pl *pl, struct kern *k)
 	"\t\twhile (ty >= 16 && tx * ty <= 512 && " LEAST " && rows * ty < 128LL * ww_device(p)->sm_count) {\n" \
 	"\t\t\tty *= 2;\n\t\t\ttx = tx > 8 ? tx / 2 : 8;\n\t\t}\n"
 
+/* Bytes of the widest element that columns read. */
+static int widest_read(struct pl *pl, struct kern *k)
+{
+	const struct ix *off[512];
+	struct buf *buf[512];
+	int size = 1;
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		for (int c = 0; c < k->n_col; c++)
+			if (ix_has(off[i], k->col[c]))
+				size = (int)ww_max(size, pl_itemsize(buf[i]->dt));
+	return size;
+}
+
 /* The same where threads hold what they read: as many share a row as leave each of them half of PL_HELD registers. */
 static const char *hold_columns(struct pl *pl, const struct kern *k)
 {
@@ -478,6 +492,21 @@ static const char *hold_columns(struct pl *pl, const struct kern *k)
 #define LONG_COLUMNS                                                                                     \
 	"\t\twhile (ty < 8 && cols >= 512 * ty && rows * ty < 32768LL * ww_device(p)->sm_count) {\n"           \
 	"\t\t\tty *= 2;\n\t\t\tif (tx > 64 && tx * ty > 512)\n\t\t\t\ttx /= 2;\n\t\t}\n" FEW_ROWS
+
+/* The same where one to four waves of blocks have all columns: more threads share each, as long as a thread has 64
+ * left.  Why: the last wave has a few blocks on each multiprocessor, too few loads for memory, and lasts as long as a
+ * block does (1,483 blocks of 32 x 8, 1,056 of them at once, each thread with 349 floats of 2,789: 172 us, by the bytes
+ * 126, H200).  Neighbours read 64 bytes, so of 16 bits 32 columns share a block. */
+static const char *long_columns(struct pl *pl, struct kern *k)
+{
+	if (ix_num(k->loop->len) < 128)
+		return LONG_COLUMNS;
+	return pl_fmt(pl,
+		"\t\twhile (ty < %d && cols >= 128 * ty && rows * ty >= 2048LL * ww_device(p)->sm_count &&\n"
+		"\t\t\trows * ty < 8192LL * ww_device(p)->sm_count) {\n"
+		"\t\t\tty *= 2;\n\t\t\tif (tx > 16 && tx * ty > 512)\n\t\t\t\ttx /= 2;\n\t\t}\n" LONG_COLUMNS,
+		widest_read(pl, k) >= 4 ? 32 : 16);
+}
 
 /* The place of a thread's row: its variables, and whether there is such a row. */
 static const char *row_down(struct pl *pl, const struct kern *k)
@@ -563,7 +592,7 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\t\tty *= 2;\n\t\t\tif (tx > 32 && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
 		"%s\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n"
 		"\t\tww_launch(p, \"@\", ww_cdiv(%s, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
-		rows, cols, l->held ? hold_columns(pl, k) : LONG_COLUMNS,
+		rows, cols, l->held ? hold_columns(pl, k) : long_columns(pl, k),
 		l->across ? pl_fmt(pl, "ww_cdiv(%s, %d) * %d * ww_cdiv(%s, %d) * %d", ix_text(pl, l->outer), ROWS_BESIDE,
 						ROWS_BESIDE, ix_text(pl, l->inner), l->across, l->across)
 				  : "rows",
