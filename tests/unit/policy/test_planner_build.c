@@ -3820,6 +3820,9 @@ static void test_work_is_not_repeated(void **state)
 			"ww::scatter_strips<ww::OP_SUM, k0_BLOCK, k0_COLS>(" },
 		/* long columns are shared by more threads where few waves of blocks have all */
 		{ "flipped_mean.json", "while (ty < 32 && cols >= 128 * ty && rows * ty >= 2048LL", "" },
+		/* weights of a norm over two dimensions, turned, are read as the operand is by a norm over one of them */
+		{ "norms_turned.json", "k2  rows: layer_norm, square, rms_norm\n", "ix_t c = ty; c < cols; c += TY) {" },
+		{ "norms_turned.json", "", "= t0[(i33*34 + i32)];" },
 		/* the rows of a small matrix are vectors, loaded ahead of the sums over them */
 		{ "small_matrices.json", "", "ww::load(p_blocks + (i17*64 + 8 + c), x1);" },
 		/* places that all columns share are looked for once for all of them */

@@ -387,9 +387,7 @@ static struct val *red_last(struct pl *pl, enum pl_red red, struct val *a, int n
 	return v;
 }
 
-/* Does an index of a view go on by one where place d does?  Dimensions that were joined (pixels of a product) do by the
- * last of them. */
-static int goes_by_one(struct pl *pl, const struct ix *map, int d)
+int pl_goes_by_one(struct pl *pl, const struct ix *map, int d)
 {
 	const struct ix *coef, *rest;
 
@@ -407,7 +405,7 @@ int pl_is_innermost(struct pl *pl, const struct val *v, int d)
 		if (v->kind == V_OP && a->rank == v->rank && pl_is_innermost(pl, a, d))
 			return 1;
 		for (int e = 0; v->kind == V_VIEW && e < a->rank; e++)
-			if (goes_by_one(pl, v->map[e], d) && pl_is_innermost(pl, a, e))
+			if (pl_goes_by_one(pl, v->map[e], d) && pl_is_innermost(pl, a, e))
 				return 1;
 	}
 	return 0;
@@ -437,7 +435,7 @@ static int64_t largest(struct pl *pl, const struct val *v, int d, int *along, in
 		int64_t n;
 
 		for (int m = 0; v->kind == V_VIEW && d >= 0 && m < a->rank; m++)
-			e = goes_by_one(pl, v->map[m], d) ? m : e;
+			e = pl_goes_by_one(pl, v->map[m], d) ? m : e;
 		n = largest(pl, a, e, &is, left);
 		if (n > most) {
 			most = n;
@@ -486,7 +484,7 @@ static void find_orders(struct pl *pl, const struct val *v, const int *dim, stru
 		for (int e = 0; e < a->rank; e++) {
 			of[e] = v->kind == V_OP && a->rank == v->rank ? dim[e] : -1;
 			for (int d = 0; v->kind == V_VIEW && d < v->rank; d++)
-				if (dim[d] >= 0 && goes_by_one(pl, v->map[e], d))
+				if (dim[d] >= 0 && pl_goes_by_one(pl, v->map[e], d))
 					of[e] = dim[d];
 		}
 		find_orders(pl, a, of, o);

@@ -149,6 +149,9 @@ void pl_channels_last(struct pl *pl, int rank, const struct ix *const *size, con
 /* How many elements at the traced sizes. */
 int64_t pl_numel_now(const struct val *a);
 int64_t pl_buf_numel(const struct buf *b);
+/* Does an index of a view go on by one where place d does?  Dimensions that were joined (pixels of a product) do by the
+ * last of them. */
+int pl_goes_by_one(struct pl *pl, const struct ix *map, int d);
 /* Is v contiguous along dimension d by at least one operand, as far as is known before anything is stored? */
 int pl_is_innermost(struct pl *pl, const struct val *v, int d);
 /* The same for the largest operand alone. */

@@ -358,6 +358,55 @@ static int is_turned_back(const struct pl *pl, const struct gnode *n)
 	return 0;
 }
 
+/* a, whose dimensions d and e change places in memory alone. */
+static struct val *stored_swapped(struct pl *pl, struct val *a, int d, int e)
+{
+	struct val *turned = pl_swap_dims(pl, a, d, e);
+
+	pl_make_root(pl, turned);
+	return pl_swap_dims(pl, turned, d, e);
+}
+
+/* Small tensors that v is computed of, and that memory runs along dimension `last` of the norm's operand: those that
+ * dimension `across` changes, too, are read from copies that run along it.  dim: the dimension of the operand that each
+ * of v's is, or -1. */
+static void turn_small(struct pl *pl, struct val *v, const int *dim, int across, int last, int *left)
+{
+	for (int i = 0; i < v->n_arg && --*left > 0; i++) {
+		struct val *a = v->arg[i];
+		int of[PL_MAX_RANK], at = -1;
+
+		for (int e = 0; e < a->rank; e++) {
+			of[e] = v->kind == V_OP && a->rank == v->rank ? dim[e] : -1;
+			for (int d = 0; v->kind == V_VIEW && d < v->rank; d++)
+				if (dim[d] >= 0 && pl_goes_by_one(pl, v->map[e], d))
+					of[e] = dim[d];
+			at = of[e] == across && !ix_is(a->size[e], 1) ? e : at;
+		}
+		if (a->kind == V_BUF && at >= 0 && of[a->rank - 1] == last && pl_numel_now(a) <= TURN_FROM &&
+			(!a->root || a->root->contiguous))
+			v->arg[i] = stored_swapped(pl, a, at, a->rank - 1);
+		else if ((a->kind == V_OP || a->kind == V_VIEW) && !a->root)
+			turn_small(pl, a, of, across, last, left);
+	}
+}
+
+/* What a norm's operand is computed of that lies across what most of it does (the weights of an earlier norm over two
+ * dimensions, of a tensor that is turned): its reduction's warps have neighbours of the latter, each of which would
+ * read a sector of a weight, for each element (100 million elements, two weights: 1,083 us, memory takes 210, H200). */
+static void turn_across(struct pl *pl, struct val *x)
+{
+	enum { LEAST = 1 << 22 };
+	int dim[PL_MAX_RANK], left = 200, across = -1;
+
+	for (int d = 0; d < x->rank; d++) {
+		dim[d] = d;
+		across = d < x->rank - 1 && pl_most_along(pl, x, d) ? d : across;
+	}
+	if (pl->target == WW_TARGET_CUDA && x->kind == V_OP && !x->root && pl_numel_now(x) >= LEAST && lies_across(pl, x))
+		turn_small(pl, x, dim, across, x->rank - 1, &left);
+}
+
 /* The operand of a norm over the last dimensions: results of channels-last convolutions stay in that order, and what
  * lies across is stored turned, where the result does not lie across as well. */
 static struct val *norm_operand(struct pl *pl, struct gnode *n, unsigned mask)
@@ -365,6 +414,7 @@ static struct val *norm_operand(struct pl *pl, struct gnode *n, unsigned mask)
 	struct val *x = pl_need_val(pl, n, 0, "input");
 
 	pl_keep_last(pl, x, mask);
+	turn_across(pl, x);
 	if (pl->target != WW_TARGET_CUDA || x->kind != V_VIEW || x->root || pl_numel_now(x) < TURN_FROM ||
 		ix_num(x->size[x->rank - 1]) < TURN_ROW || !lies_across(pl, x) || is_turned_back(pl, n))
 		return x;
