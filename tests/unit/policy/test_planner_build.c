@@ -3462,7 +3462,7 @@ static void test_long_rows_of_16_bits(void **state)
 	static const struct {
 		const char *dtype, *elements;
 	} want[] = { { "float16", "rows * cl >= 8LL * ww_device(p)->sm_count && cols <= 128 * cl * 56 ? 56" },
-		{ "float32", "cols > t * cl * (t >= 256 && rows >= 8LL" } };
+		{ "float32", "cols > t * cl * (t >= 256 && rows * cl >= 8LL" } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {

@@ -670,9 +670,11 @@ static const char *fewer_threads(struct pl *pl, const struct kern *k)
 }
 
 /* Text of plan.c: elements of a row for each of its threads, from which on more threads share it.  Of many rows with
- * one operand that is held 24 in place of more than 256 threads: of smaller blocks some load while others reduce.  Of
- * 16 bits in clusters, which wait for each other twice while nothing is loaded, 56 where 128 threads do: 50,176 columns
- * of 1,024 rows by 512 threads (40 registers) are 38 kB a multiprocessor, by 128 (90) 63 kB; longer rows gain none. */
+ * one operand that is held 24 in place of more than 256 threads: of smaller blocks some load while others reduce.  In
+ * clusters it is blocks that are many: 512 rows of 36,864 floats by 8 blocks of 512 threads, 55 kB a multiprocessor,
+ * took 92 us (H200, memory 36); by 256 threads it is 110 kB, in as many registers.  Of 16 bits in clusters, which wait
+ * for each other twice while nothing is loaded, 56 where 128 threads do: 50,176 columns of 1,024 rows by 512 threads
+ * (40 registers) are 38 kB a multiprocessor, by 128 (90) 63 kB; longer rows gain none. */
 static const char *elements_of(const struct kern *k)
 {
 	const struct loop *l = k->loop;
@@ -683,8 +685,9 @@ static const char *elements_of(const struct kern *k)
 		return "16";
 	if (l->cluster && !l->n_cached && held_size(k) == 2)
 		return "(t >= 128 && rows * cl >= 8LL * ww_device(p)->sm_count && cols <= 128 * cl * 56 ? 56\n"
-			   "\t\t\t: t >= 256 && rows >= 8LL * ww_device(p)->sm_count ? 24 : 16)";
-	return "(t >= 256 && rows >= 8LL * ww_device(p)->sm_count ? 24 : 16)";
+			   "\t\t\t: t >= 256 && rows * cl >= 8LL * ww_device(p)->sm_count ? 24 : 16)";
+	return l->cluster ? "(t >= 256 && rows * cl >= 8LL * ww_device(p)->sm_count ? 24 : 16)"
+					  : "(t >= 256 && rows >= 8LL * ww_device(p)->sm_count ? 24 : 16)";
 }
 
 /* Text of plan.c: is the row of t threads long enough for twice as many?  Step by step each of them has STEPS whole
