@@ -298,11 +298,83 @@ __device__ __forceinline__ void mma_store(const E &e, int z, int row, int col, i
 	}
 }
 
-/* Store a thread's results, N columns at once, the first at row, col.  Operands of the stores of 16 rows and up to 32
- * columns are loaded before the first store. */
-template <class S, int N, class A, class B, class E>
-__device__ __forceinline__ void mma_end(const E &e, int z, int row, int col, int m, int n, const A &acc, const B &sum)
+/* mma_end()'s shared memory where n is odd: 16 rows of up to 32 columns for each warp.  Rows are 40 or 24 apart, so
+ * that pairs of neighbours go to different banks. */
+template <class S> struct mma_odd {
+	enum : int { many = S::nt < 4 ? S::nt : 4, wide = many * 8, row = wide + 8, floats = 16 * row };
+};
+
+/* Store a warp's results where n is odd, its first ones at row, col.  They go through `box`, so that a warp's accesses
+ * are coalesced: as mma.sync leaves them a store is of 8 rows, of each every other one of 8 columns, and wrote a part
+ * of as many sectors, each of which four stores had a part of. */
+template <class S, class A, class B, class E> __device__ __forceinline__ void mma_end_odd(
+	const E &e, int z, int row, int col, int m, int n, const A &acc, const B &sum, float *box)
 {
+	typedef mma_odd<S> O;
+	constexpr int steps = S::mt * S::nt / O::many, per = 32 / O::wide, high = 8; /* rows of one store, and under way */
+	const int lane = threadIdx.x % 32;
+
+#pragma unroll 1
+	for (int s = 0; s < steps; s++) {
+		const int r0 = row + s / (S::nt / O::many) * 16, c0 = col + s % (S::nt / O::many) * O::wide;
+		const int c = c0 + lane % O::wide, first = lane / O::wide;
+		float t[4 * O::many];
+
+		pick<steps>(s, t, [&](int i) {
+			return (
+				S::words ? sum[S::words ? i / 4 / S::nt : 0][i / 4 % S::nt] : acc[i / 4 / S::nt][i / 4 % S::nt])[i % 4];
+		});
+		__syncwarp();
+#pragma unroll
+		for (int j = 0; j < O::many; j++)
+#pragma unroll
+			for (int h = 0; h < 2; h++) {
+				const float v[2] = { t[j * 4 + h * 2], t[j * 4 + h * 2 + 1] };
+				store(box + (lane / 4 + 8 * h) * O::row + j * 8 + lane % 4 * 2, v);
+			}
+		__syncwarp();
+		if (c >= n)
+			continue;
+#pragma unroll
+		for (int i0 = 0; i0 < 16 / per; i0 += high) {
+			const float *from = box + (i0 * per + first) * O::row + lane % O::wide;
+			const int r = r0 + i0 * per + first;
+
+			if (r0 + (i0 + high) * per <= m) { /* no branch in between: all loads come first */
+				ahead<E, 1> given[high];
+#pragma unroll
+				for (int i = 0; i < high; i++)
+					given[i].fetch(e, z, r + i * per, c);
+#pragma unroll
+				for (int i = 0; i < high; i++) {
+					const float v[1] = { from[i * per * O::row] };
+					given[i].store(e, v, z, r + i * per, c);
+				}
+				continue;
+			}
+#pragma unroll 1
+			for (int i = 0; i < high && r + i * per < m; i++) {
+				const float v[1] = { from[i * per * O::row] };
+				ahead<E, 1> given;
+				given.fetch(e, z, r + i * per, c);
+				given.store(e, v, z, r + i * per, c);
+			}
+		}
+	}
+}
+
+/* Store a warp's results, its first ones at row, col; box: mma_odd<S>::floats of its own where n is odd.  If it is
+ * even, a thread stores two columns at once.  Operands of the stores of 16 rows and up to 32 columns are loaded before
+ * the first store. */
+template <class S, class A, class B, class E> __device__ __forceinline__ void mma_end(
+	const E &e, int z, int row, int col, int m, int n, const A &acc, const B &sum, float *box)
+{
+	enum : int { N = 2 };
+
+	if (n % 2)
+		return mma_end_odd<S>(e, z, row, col, m, n, acc, sum, box);
+	row += threadIdx.x % 32 / 4;
+	col += threadIdx.x % 4 * 2;
 	constexpr int many = S::nt < 4 ? S::nt : 4, steps = S::mt * S::nt / many;
 
 #pragma unroll 1
@@ -436,10 +508,9 @@ __device__ __forceinline__ void mma_product(
 	}
 	float *box = dynamic_shared();
 	if (SPLIT == 1) {
-		if (n % 2 == 0)
-			mma_end<S, 2>(e, z, row0 + row + lane / 4, col0 + col + lane % 4 * 2, m, n, acc, sum);
-		else
-			mma_end<S, 1>(e, z, row0 + row + lane / 4, col0 + col + lane % 4 * 2, m, n, acc, sum);
+		if (n % 2) /* all have read what their results go to */
+			__syncthreads();
+		mma_end<S>(e, z, row0 + row, col0 + col, m, n, acc, sum, box + warp * mma_odd<S>::floats);
 		return;
 	}
 	copy_wait<0>();
@@ -478,7 +549,7 @@ __device__ __forceinline__ void mma_tiles(mma_operand<T> a, mma_operand<T> b, in
 	typedef mma_shape<T, BM, BN> S;
 	typedef mma_tile<T, BM, S::bk, AK, AV, S::threads> A;
 	typedef mma_tile<T, BN, S::bk, BK_, BV, S::threads> B;
-	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const int warp = threadIdx.x / 32;
 	const int cols = (n + BN - 1) / BN, rows = (m + BM - 1) / BM, groups = (rows + TILES - 1) / TILES;
 	const int z = blockIdx.x / cols / groups, tile0 = blockIdx.x / cols % groups * TILES, col0 = blockIdx.x % cols * BN;
 	const int all = min((int)TILES, rows - tile0) * STEPS;
@@ -517,12 +588,8 @@ __device__ __forceinline__ void mma_tiles(mma_operand<T> a, mma_operand<T> b, in
 			mma_promote<S>(acc, sum);
 		if (at % STEPS < STEPS - 1)
 			continue;
-		const int down = (tile0 + at / STEPS) * BM + row + lane / 4, right = col0 + col + lane % 4 * 2;
-
-		if (n % 2 == 0)
-			mma_end<S, 2>(e, z, down, right, m, n, acc, sum);
-		else
-			mma_end<S, 1>(e, z, down, right, m, n, acc, sum);
+		mma_end<S>(e, z, (tile0 + at / STEPS) * BM + row, col0 + col, m, n, acc, sum,
+			(float *)(buffer + STAGES * A::elements) + warp * mma_odd<S>::floats);
 		mma_clear<S>(acc, sum);
 	}
 }

@@ -348,7 +348,7 @@ static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 	const int b_vector = ww_mma_vector(&g->b, bytes), a_along = g->computed || g->a.k_stride == 1;
 	struct ww_mma_tile t = { g->bm, g->bn, g->split ? g->split : 1, 0 };
 	long long blocks, shared;
-	int a_lines, b_lines, stages = g->stages, tiles = 1, steps;
+	int a_lines, b_lines, stages = g->stages, tiles = 1, steps, odd;
 
 	if (!t.bm)
 		t = ww_mma_choose(&(struct ww_mma_size){ .m = g->m,
@@ -392,7 +392,9 @@ static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 		stages = (int)ww_min(6, 196608 / (ww_min(on_one, t.bm * t.bn > 4096 ? 1 : 3) * (a_lines + b_lines) * bytes));
 		stages = (int)ww_max(2, ww_min(stages, steps + 1));
 	}
-	shared = tiles > 1 ? ((long long)stages * a_lines + steps * b_lines) * bytes
+	/* of an odd number of columns mma_end() turns 16 rows of each warp */
+	odd = tiles > 1 && g->n % 2 ? (t.bm * t.bn > 4096 ? 8 : 4) * 16 * 40 * 4 : 0;
+	shared = tiles > 1 ? ((long long)stages * a_lines + steps * b_lines) * bytes + odd
 					   : ww_max((long long)stages * (a_lines + b_lines) * bytes, t.split > 1 ? 4LL * t.bm * t.bn : 0);
 	ww_tunable(p, g->kernel, "BM", t.bm);
 	ww_tunable(p, g->kernel, "BN", t.bn);
