@@ -27,8 +27,8 @@ VARIANTS = os.environ.get("WW_VARIANTS") or os.path.join(os.path.dirname(WW), "t
 # one of each kind of kernel, and with "all" the others
 GRAPHS = ["adjoining_windows", "attention_masks", "channels_last", "concatenated_last", "few_channels",
           "joined_pieces", "lanes_apart", "masked_products", "norm_beside", "pieces_scanned", "pooled_last",
-          "product_ends", "residual_sums", "rnn_of_rows", "rnn_stack", "rows_of_parts", "scans_in_rows",
-          "small_matrices", "sorts", "stored_last", "thin_products", "turned_products", "turned_results",
+          "product_ends", "residual_sums", "rnn_forms", "rnn_of_rows", "rnn_stack", "rows_of_parts",
+          "scans_in_rows", "small_matrices", "sorts", "stored_last", "thin_products", "turned_products", "turned_results",
           "turned_rows", "windows"]
 OTHERS = ["across", "attention_bands", "attention_halves", "attention_hot", "batch_last", "channels_alone",
           "channels_last_3d", "few_columns", "first_few", "gated_last", "gather_outer", "groups_last",

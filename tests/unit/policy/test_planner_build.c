@@ -17,6 +17,7 @@
 #include <ww/recipe/conv_tile.h>
 #include <ww/recipe/gemm_tile.h>
 #include <ww/recipe/ring.h>
+#include <ww/recipe/rnn_stack_tile.h>
 
 static const char *source_dir(void)
 {
@@ -1301,21 +1302,53 @@ static void test_selected_scans(void **state)
 	json_decref(d);
 }
 
-/* Recurrent layers of few units, of which a block can hold all, are ours. */
+/* Recurrent layers of few units, of which a block can hold all, are ours: chains of a block each, and of more rows than
+ * multiprocessors have room for so, by rows. */
 static void test_recurrent_rows(void **state)
 {
-	json_t *g = fixture("rnn_of_rows.json"), *d = device();
-	struct pl_result r;
+	static const struct {
+		const char *name;
+		int rows, stacks;
+	} want[] = { { "rnn_of_rows.json", 0, 3 }, { "rnn_forms.json", 1, 2 } };
+	json_t *d = device();
 
 	(void)state;
-	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
-	assert_true(r.ok);
-	assert_int_equal(count(r.plan_text, "ww_pytorch(p"), 0);
-	assert_int_equal(count(r.plan_text, "ww_recipe_rnn(p"), 3);
-	assert_int_equal(count(r.plan_text, "ww_recipe_rnn_stack(p"), 1); /* both directions of 43 steps */
-	ww_pl_result_release(&r);
-	json_decref(g);
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *g = fixture(want[i].name);
+		struct pl_result r;
+
+		ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+		assert_true(r.ok);
+		assert_int_equal(count(r.plan_text, "ww_pytorch(p"), 0);
+		assert_int_equal(count(r.plan_text, "ww_recipe_rnn(p"), want[i].rows);
+		assert_int_equal(count(r.plan_text, "ww_recipe_rnn_stack(p"), want[i].stacks);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
 	json_decref(d);
+}
+
+/* Which launch of a stack: a block a chain where registers hold its weights, of few rows each; else blocks share it. */
+static void test_recurrent_alone(void **state)
+{
+	static const struct {
+		int gates, chains, batch, hidden, alone;
+	} rows[] = { { 3, 2, 1, 64, 1 }, { 4, 1, 64, 64, 1 }, { 1, 1, 8, 96, 1 }, { 3, 2, 1, 128, 0 }, { 4, 2, 4, 96, 0 },
+		{ 3, 2, 1024, 64, 0 }, { 1, 2, 1, 256, 0 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		const struct ww_rnn_stack_size s = { rows[i].gates, rows[i].gates == 4, rows[i].chains, rows[i].chains > 1, 96,
+			rows[i].batch, rows[i].hidden, 132, 232448 };
+		const struct ww_rnn_stack_tile t = ww_rnn_stack_choose(&s);
+
+		assert_true(t.lanes);
+		assert_int_equal(t.alone, rows[i].alone);
+		if (t.alone) {
+			assert_true(t.units >= rows[i].hidden && t.threads <= 512 && t.each <= t.lanes);
+			assert_true(rows[i].chains * ((rows[i].batch + t.each - 1) / t.each) <= 132);
+		}
+	}
 }
 
 /* Layers on each other are one launch, a wavefront, and so are both directions of one; its memory is marked as not yet
@@ -3985,7 +4018,7 @@ static void test_algebra(void **state)
 		{ "avg_pool2d.default", "[{\"ref\": \"x\"}, [2, 2]]", half, "(a0 * 0.25f)", "(a0 / 4.0f)" },
 		{ "adaptive_avg_pool2d.default", "[{\"ref\": \"x\"}, [4, 4]]", half, "(a0 * 0.25f)", "(a0 / 4.0f)" },
 		{ "pow.Tensor_Scalar", "[{\"ref\": \"x\"}, 0.75]", same, "sqrtf(", "powf(" },
-		{ "rnn_layers.json", NULL, NULL, "p_one_bias_hh_l0 + col, x1", "*bias, const float *c0" },
+		{ "rnn_forms.json", NULL, NULL, "= p_rnn_bias_hh_l0[", "const float *bias, float *out" },
 		{ "long_statistics.json", NULL, NULL, "g0.about(", "a1 = (a1 + " } };
 	const struct pl_options own = { .own = 1 }, plain = { .no_algebra = 1, .own = 1 };
 
@@ -4134,8 +4167,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_batch_of_none), cmocka_unit_test(test_rare_products),
 		cmocka_unit_test(test_impossible_graphs), cmocka_unit_test(test_state_written_by_pytorch),
 		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
-		cmocka_unit_test(test_recurrent_stack), cmocka_unit_test(test_joined_pieces),
-		cmocka_unit_test(test_dense_network), cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_recurrent_alone), cmocka_unit_test(test_recurrent_stack),
+		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_dense_network),
+		cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_attention_of_few_keys), cmocka_unit_test(test_sizes_that_become_alike),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),

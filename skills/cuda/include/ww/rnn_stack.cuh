@@ -15,6 +15,10 @@
  * no flag, no fence and no barrier: words are atomic, and nothing else is passed on.  The launch is cooperative, since
  * blocks wait for each other.
  *
+ * Of few units a block has a whole chain, of EACH rows of the batch (ALONE).  Its states then pass through its own
+ * shared memory, and lanes that have a unit's sums compute its gates: two meetings a step, and no trip to L2 (GRU, two
+ * layers of 64 units, batch 1: 1.6 us a step with it on an H200).
+ *
  * out, at strides: of each chain a slot a step, (batch, hidden), and for LSTM one more, which holds the cells' state
  * after the last step.  A chain in reverse runs from the last step to the first; each step keeps its slot.
  *
@@ -330,10 +334,222 @@ template <int CELL, int G, int LANES, int HELD, int EACH, int VEC> __device__ __
 	cells(false);
 }
 
+/* ---- A block has a chain ----------------------------------------------------------------------------------------- */
+
+/* The ring of sums, in steps, each with two meetings; steps of the layer below that are read at once. */
+enum { RNN_RING = 4, RNN_RING_FULL = 3, RNN_RING_EMPTY = RNN_RING_FULL + RNN_RING, RNN_GROUP = 2 };
+
+/* The sums of EACH rows of y by the weights that a lane holds: of unit lane / LANES of the warp and row
+ * lane % LANES / (LANES / EACH) in acc[][0].  Of few sums each is done in four parts, which do not wait for each other.
+ */
+template <int G, int LANES, int HELD, int EACH> __device__ __forceinline__ void rnn_sums(
+	const rnn_held<G, LANES, HELD> &held, const float *y, int padded, float (&acc)[G][EACH])
+{
+	enum { PARTS = G * EACH <= 4 ? 4 : G * EACH <= 8 ? 2 : 1 };
+	const int sub = threadIdx.x % LANES;
+	float part[PARTS][G][EACH];
+
+#pragma unroll
+	for (int p = 0; p < PARTS; p++)
+#pragma unroll
+		for (int g = 0; g < G; g++)
+#pragma unroll
+			for (int b = 0; b < EACH; b++)
+				part[p][g][b] = 0.0f;
+#pragma unroll
+	for (int i = 0; i < HELD; i += 4)
+#pragma unroll
+		for (int b = 0; b < EACH; b++) {
+			const float4 q = *(const float4 *)(y + b * padded + 4 * sub + LANES * i);
+			const float v[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+			for (int l = 0; l < 4; l++)
+#pragma unroll
+				for (int g = 0; g < G; g++)
+					part[l % PARTS][g][b] = fmaf(held.w[g][i + l], v[l], part[l % PARTS][g][b]);
+		}
+#pragma unroll
+	for (int g = 0; g < G; g++)
+#pragma unroll
+		for (int b = 0; b < EACH; b++) {
+#pragma unroll
+			for (int d = PARTS / 2; d > 0; d /= 2)
+#pragma unroll
+				for (int p = 0; p < d; p++)
+					part[p][g][b] += part[p + d][g][b];
+			acc[g][b] = part[0][g][b];
+		}
+	rnn_over_lanes<G, EACH, LANES>(acc);
+}
+
+/* What the input adds: a ring of (gates, EACH, units).  Threads are as many as states, LANES / EACH times.  Reads are
+ * by groups of steps, since the compiler waits for all that are under way: of a layer below the next group's, of gx the
+ * ring's, whose sums last longer than a read. */
+template <int G, int LANES, int HELD, int EACH, int VEC>
+__device__ __forceinline__ void rnn_inputs_alone(const rnn_chain &c, float *y, float *ring, int warp, int warps)
+{
+	const int U = 32 / LANES, lane = threadIdx.x % 32, thread = warp * 32 + lane, threads = warps * 32;
+	const int part = G * EACH * c.units, last = c.steps - 1;
+	const auto at = [&](int s) { return s = s < last ? s : last, c.reverse ? last - s : s; };
+	const auto empty = [&](int s) {
+		if (s >= RNN_RING)
+			meet(RNN_RING_EMPTY + s % RNN_RING, 2 * threads);
+	};
+	const auto full = [&](int s) {
+		__syncwarp();
+		arrive(RNN_RING_FULL + s % RNN_RING, 2 * threads);
+	};
+
+	if (!c.below) {
+		const int e = thread < c.batch * c.hidden ? thread : 0, row = e / c.hidden, u = e - row * c.hidden;
+		const float *const gx = c.gx + row * c.gx_row + u;
+
+		for (int s0 = 0; s0 < c.steps; s0 += RNN_RING) {
+			float v[RNN_RING][G];
+
+#pragma unroll
+			for (int a = 0; a < RNN_RING; a++)
+#pragma unroll
+				for (int g = 0; g < G; g++)
+					v[a][g] = gx[at(s0 + a) * c.gx_step + (long long)g * c.hidden];
+#pragma unroll
+			for (int a = 0; a < RNN_RING; a++)
+				if (s0 + a < c.steps) {
+					empty(s0 + a);
+#pragma unroll
+					for (int g = 0; g < G; g++)
+						ring[a * part + (g * EACH + row) * c.units + u] = v[a][g];
+					full(s0 + a);
+				}
+		}
+		return;
+	}
+	const int wide = c.hidden / VEC, e = thread < c.batch * wide ? thread : 0, row = e / wide,
+			  k = (e - row * wide) * VEC;
+	const int u = warp * U + lane / LANES, to = lane % LANES / (LANES / EACH) * c.units + u;
+	const float *const from = c.below + (long long)row * c.out_row + k;
+	rnn_held<G, LANES, HELD> held;
+	awaited<VEC> v[RNN_GROUP];
+	const auto peek = [&](int s0) {
+#pragma unroll
+		for (int a = 0; a < RNN_GROUP; a++)
+			v[a].peek(from + at(s0 + a) * c.out_step);
+	};
+
+	held.load(c.w_ih, u, u < c.mine, c.hidden);
+	peek(0);
+	for (int s0 = 0; s0 < c.steps; s0 += RNN_GROUP) {
+		float *const state = y + s0 / RNN_GROUP % 2 * RNN_GROUP * EACH * c.padded;
+
+		await([&]() {
+			bool there = true;
+#pragma unroll
+			for (int a = 0; a < RNN_GROUP; a++)
+				there &= v[a].there();
+			if (!there)
+				peek(s0);
+			return there;
+		});
+#pragma unroll
+		for (int a = 0; a < RNN_GROUP; a++)
+			v[a].store(state + (a * EACH + row) * c.padded + k);
+		peek(s0 + RNN_GROUP);
+		__syncwarp();
+		meet(RNN_BELOW, threads);
+#pragma unroll
+		for (int a = 0; a < RNN_GROUP; a++)
+			if (s0 + a < c.steps) {
+				float acc[G][EACH];
+
+				rnn_sums<G, LANES, HELD, EACH>(held, state + a * EACH * c.padded, c.padded, acc);
+				empty(s0 + a);
+				if (lane % (LANES / EACH) == 0)
+#pragma unroll
+					for (int g = 0; g < G; g++)
+						ring[(s0 + a) % RNN_RING * part + g * EACH * c.units + to] = acc[g][0];
+				full(s0 + a);
+			}
+	}
+}
+
+/* The states.  A lane has the gates of the unit and the row whose sums it has, the others of that unit and row too. */
+template <int CELL, int G, int LANES, int HELD, int EACH>
+__device__ __forceinline__ void rnn_states_alone(const rnn_chain &c, float *y, const float *ring, int warp, int warps)
+{
+	const int U = 32 / LANES, lane = threadIdx.x % 32, threads = warps * 32;
+	const int u = warp * U + lane / LANES, row = lane % LANES / (LANES / EACH), part = G * EACH * c.units;
+	const bool live = u < c.mine && row < c.batch, writes = live && lane % (LANES / EACH) == 0;
+	float *const to = c.out + (long long)row * c.out_row + u;
+	float h = live ? c.h0[(long long)row * c.hidden + u] : 0.0f;
+	float cell = CELL == CELL_LSTM && live ? c.c0[(long long)row * c.hidden + u] : 0.0f, bi[G], bh[G];
+	rnn_held<G, LANES, HELD> held;
+
+	held.load(c.w_hh, u, u < c.mine, c.hidden);
+#pragma unroll
+	for (int g = 0; g < G; g++) {
+		bi[g] = c.below && c.b_ih && live ? c.b_ih[g * c.hidden + u] : 0.0f;
+		bh[g] = c.b_hh && live ? c.b_hh[g * c.hidden + u] : 0.0f;
+	}
+	if (writes)
+		y[row * c.padded + u] = h;
+	for (int s = 0; s < c.steps; s++) {
+		const float *const in = ring + s % RNN_RING * part + row * c.units + u;
+		float acc[G][EACH], x[G], v[G];
+
+		__syncwarp();
+		meet(RNN_OWN, threads);
+		rnn_sums<G, LANES, HELD, EACH>(held, y + s % 2 * EACH * c.padded, c.padded, acc);
+		meet(RNN_RING_FULL + s % RNN_RING, 2 * threads);
+#pragma unroll
+		for (int g = 0; g < G; g++) {
+			x[g] = in[g * EACH * c.units] + bi[g];
+			v[g] = acc[g][0] + bh[g];
+		}
+		h = rnn_gate<CELL, G>(x, v, h, &cell);
+		if (writes) {
+			y[(s + 1) % 2 * EACH * c.padded + row * c.padded + u] = h;
+			publish(to + (c.reverse ? c.steps - 1 - s : s) * c.out_step, h);
+		}
+		__syncwarp();
+		if (s + RNN_RING < c.steps)
+			arrive(RNN_RING_EMPTY + s % RNN_RING, 2 * threads);
+	}
+	if (CELL == CELL_LSTM && writes)
+		to[c.steps * c.out_step] = cell;
+}
+
+/* A block has a chain's rows: EACH of the batch.  Shared memory: states of EACH * padded, of two groups of the layer
+ * below and two of this one; the ring of sums of the input. */
+template <int CELL, int LANES, int HELD, int EACH, int VEC, int CHAINS>
+__device__ __forceinline__ void rnn_alone(const rnn_stack_task<CHAINS> &a)
+{
+	enum { BELOW = 2 * RNN_GROUP, STATES = BELOW + 2 };
+	const int G = CELL == CELL_LSTM ? 4 : CELL == CELL_GRU ? 3 : 1;
+	extern __shared__ __align__(16) unsigned char ww_dynamic_shared[];
+	const int parts = (a.batch + EACH - 1) / EACH, n = blockIdx.x / parts, first = (int)blockIdx.x % parts * EACH;
+	const int padded = (a.hidden + 4 * LANES - 1) / (4 * LANES) * 4 * LANES;
+	const int warps = blockDim.x / 64, warp = threadIdx.x / 32, rows = a.batch - first < EACH ? a.batch - first : EACH;
+	const long long states = ((long long)n * a.batch + first) * a.hidden;
+	float *const own = a.out + n * a.out_chain + (long long)first * a.out_row;
+	const rnn_chain c = { a.steps, rows, a.hidden, padded, a.units, 0, a.hidden, EACH, a.out_row, a.gx_step[n],
+		a.gx_row[n], (long long)a.batch * a.out_row, 0, a.gx[n] ? a.gx[n] + first * a.gx_row[n] : a.gx[n],
+		a.gx[n] ? (const float *)0 : own - a.out_chain, a.w_ih[n], a.b_ih[n], a.w_hh[n], a.b_hh[n], a.h0 + states,
+		CELL == CELL_LSTM ? a.c0 + states : a.c0, own, (a.reversed >> n & 1) != 0 };
+	float *y = (float *)ww_dynamic_shared, *ring = y + STATES * EACH * padded;
+
+	for (int i = threadIdx.x; i < STATES * EACH * padded; i += blockDim.x) /* also of k and rows that are not there */
+		y[i] = 0.0f;
+	__syncthreads();
+	if (warp < warps)
+		rnn_states_alone<CELL, G, LANES, HELD, EACH>(c, y + BELOW * EACH * padded, ring, warp, warps);
+	else
+		rnn_inputs_alone<G, LANES, HELD, EACH, VEC>(c, y, ring, warp - warps, warps);
+}
+
 /* Shared memory: states by parity, of the layer below and of this one, rows * padded; sums of the input by parity, and
  * of the state, gates * rows * units; cells, batch * units. */
 template <int CELL, int LANES, int HELD, int EACH, int VEC, int CHAINS>
-__device__ __forceinline__ void rnn_stack(const rnn_stack_task<CHAINS> &a)
+__device__ __forceinline__ void rnn_shared(const rnn_stack_task<CHAINS> &a)
 {
 	const int G = CELL == CELL_LSTM ? 4 : CELL == CELL_GRU ? 3 : 1;
 	extern __shared__ __align__(16) unsigned char ww_dynamic_shared[];
@@ -357,6 +573,15 @@ __device__ __forceinline__ void rnn_stack(const rnn_stack_task<CHAINS> &a)
 			c, y + 2 * a.rows * padded, sum, sum + 2 * G * a.rows * a.units, cell, warp, warps);
 	else
 		rnn_inputs<G, LANES, HELD, EACH, VEC>(c, y, sum, warp - warps, warps);
+}
+
+template <int CELL, bool ALONE, int LANES, int HELD, int EACH, int VEC, int CHAINS>
+__device__ __forceinline__ void rnn_stack(const rnn_stack_task<CHAINS> &a)
+{
+	if constexpr (ALONE)
+		rnn_alone<CELL, LANES, HELD, EACH, VEC>(a);
+	else
+		rnn_shared<CELL, LANES, HELD, EACH, VEC>(a);
 }
 
 } // namespace ww

@@ -122,7 +122,7 @@ static void print(struct pl *pl, struct kern *k, struct ww_str *s)
 			"int units, int rows,\n\t\tint out_row, long long out_chain%s,\n\t\tfloat *out)\n{\n%s"
 			"\tww::rnn_stack_task<%d> a = { steps, batch, hidden, units, rows, out_row, out_chain };\n\n"
 			"%s\ta.out = out;\n\ta.reversed = %d;\n"
-			"\tww::rnn_stack<ww::CELL_%s, @_LANES, @_HELD, @_EACH, @_VEC>(a);\n}\n\n",
+			"\tww::rnn_stack<ww::CELL_%s, @_ALONE, @_LANES, @_HELD, @_EACH, @_VEC>(a);\n}\n\n",
 			k->title, params, pl_cuda_first(pl), sp->stack.chains, inits, beside ? 2 : 0, cells[sp->stack.cell]));
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_rnn_stack(p, &(struct ww_rnn_stack){ .kernel = \"@\", .gates = %d, .cells = %d, .chains = %d, "

@@ -18,7 +18,7 @@ struct ww_rnn_stack {
 };
 
 /* Leading arguments: int steps, int batch, int hidden, int units, int rows, int out_row, long long out_chain.  Defines
- * KERNEL_THREADS, KERNEL_LANES, KERNEL_HELD, KERNEL_EACH and KERNEL_VEC. */
+ * KERNEL_THREADS, KERNEL_ALONE, KERNEL_LANES, KERNEL_HELD, KERNEL_EACH and KERNEL_VEC. */
 static void ww_recipe_rnn_stack(struct ww_plan *p, const struct ww_rnn_stack *r)
 {
 	const struct ww_device *d = ww_device(p);
@@ -32,13 +32,17 @@ static void ww_recipe_rnn_stack(struct ww_plan *p, const struct ww_rnn_stack *r)
 		return;
 	}
 	ww_tunable(p, r->kernel, "THREADS", t.threads);
+	ww_tunable(p, r->kernel, "ALONE", t.alone);
 	ww_tunable(p, r->kernel, "LANES", t.lanes);
 	ww_tunable(p, r->kernel, "HELD", t.held);
 	ww_tunable(p, r->kernel, "EACH", t.each);
 	ww_tunable(p, r->kernel, "VEC", ww_widest(r->hidden, 4) == 4 ? 4 : 1);
-	ww_memset(p, r->out, 0, 4 * r->chains * slots * slot, 255); /* no state is there yet */
-	ww_launch(p, r->kernel, r->chains * ww_cdiv(r->hidden, t.units), 1, 1, t.threads, 1, 1);
-	ww_cooperative(p);
+	if (!t.alone || size.below)
+		ww_memset(p, r->out, 0, 4 * r->chains * slots * slot, 255); /* no state is there yet */
+	ww_launch(p, r->kernel, r->chains * (t.alone ? ww_cdiv(r->batch, t.each) : ww_cdiv(r->hidden, t.units)), 1, 1,
+		t.threads, 1, 1);
+	if (!t.alone || size.below)
+		ww_cooperative(p);
 	ww_shared(p, t.bytes);
 	ww_arg_i32(p, (int)r->steps);
 	ww_arg_i32(p, (int)r->batch);

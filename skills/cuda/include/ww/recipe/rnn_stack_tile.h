@@ -11,10 +11,10 @@ struct ww_rnn_stack_size {
 };
 
 /* lanes: that share a unit's sums; held: its weights of a gate in a lane's registers, 0: they do not fit; each: rows at
- * a time; rows: of the batch, staged at a time; units, threads and bytes of shared memory of a block.  lanes 0: no
- * launch fits. */
+ * a time; rows: of the batch, staged at a time; units, threads and bytes of shared memory of a block.  alone: a block
+ * has a whole chain, of `each` rows of the batch.  lanes 0: no launch fits. */
 struct ww_rnn_stack_tile {
-	int lanes, held, each, rows, units, threads;
+	int alone, lanes, held, each, rows, units, threads;
 	long long bytes;
 	double us;
 };
@@ -64,13 +64,59 @@ static void ww_rnn_stack_time(const struct ww_rnn_stack_size *s, struct ww_rnn_s
 		((double)s->steps + (s->below ? (double)s->chains - 1 : 0)) * step / 1755;
 }
 
+/* The same of a block that has a whole chain: a step waits for two meetings, a sum across lanes and the gates. */
+static void ww_rnn_stack_alone_time(const struct ww_rnn_stack_size *s, struct ww_rnn_stack_tile *t)
+{
+	const int k = t->held, warps = t->threads / 64, each = t->each, halves = s->below ? 2 : 1;
+	double sums = 80, issued, step;
+
+	for (int d = t->lanes / 2, n = each; d > 0; d /= 2, n = n > 1 ? n / 2 : 1)
+		sums += (double)s->gates * (n > 1 ? 2 * n : 2);
+	issued = (double)each * (double)(s->gates * k + k / 4) + sums;
+	step = (halves * warps + 3) / 4 * issued;
+	step = 1.1 * step > 1.5 * issued ? 1.1 * step : 1.5 * issued;
+	step += 450;
+	t->us = (s->below ? 10 : 5) + ((double)s->steps + (s->below ? 3 * ((double)s->chains - 1) : 0)) * step / 1755;
+}
+
+/* The fastest launch whose blocks have whole chains; lanes 0: weights do not fit the registers of 16 warps, or rows the
+ * multiprocessors. */
+static struct ww_rnn_stack_tile ww_rnn_stack_alone(const struct ww_rnn_stack_size *s)
+{
+	enum { OTHERS = 56, FILE = 65536, MOST = 248, HALF_WARPS = 8 };
+	struct ww_rnn_stack_tile best = { 0 }, t;
+
+	for (int lanes = 2; lanes <= 32; lanes *= 2)
+		for (int each = 1; each <= lanes && each <= 8; each *= 2) {
+			const long long held = ww_rnn_stack_up(s->hidden, 4 * lanes) / lanes;
+			const long long warps = ww_rnn_stack_up(s->hidden, 32 / lanes) / (32 / lanes);
+			const long long needs = s->gates * (held + each) + OTHERS;
+
+			if (warps > HALF_WARPS || needs > MOST || needs > FILE / (64 * warps) ||
+				s->chains * (ww_rnn_stack_up(s->batch, each) / each) > s->sms)
+				continue;
+			t = (struct ww_rnn_stack_tile){ .alone = 1,
+				.lanes = lanes,
+				.held = (int)held,
+				.each = each,
+				.rows = each,
+				.units = (int)warps * (32 / lanes),
+				.threads = 64 * (int)warps };
+			t.bytes = each * (24 * ww_rnn_stack_up(s->hidden, 4 * lanes) + 16 * s->gates * t.units);
+			ww_rnn_stack_alone_time(s, &t);
+			if (!best.lanes || t.us < best.us)
+				best = t;
+		}
+	return best;
+}
+
 /* The fastest launch of those whose blocks are all resident, one of a multiprocessor, and hold their weights; if there
  * is none, one that reads them in each step. */
 static struct ww_rnn_stack_tile ww_rnn_stack_choose(const struct ww_rnn_stack_size *s)
 {
 	enum { OTHERS = 40, FILE = 65536, MOST = 248, HALF_WARPS = 8 };  /* registers: of a thread's rest, of all, of one */
 	const long long most = s->sms / (s->chains > 0 ? s->chains : 1); /* blocks of a chain */
-	struct ww_rnn_stack_tile best = { 0 }, t;
+	struct ww_rnn_stack_tile best = ww_rnn_stack_alone(s), t;
 
 	if (most < 1)
 		return best;
