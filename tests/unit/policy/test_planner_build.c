@@ -152,7 +152,7 @@ static void test_rows_apart(void **state)
 static void test_rows_in_steps(void **state)
 {
 	static const char *const want[] = { "#pragma unroll 4\n\tfor (ix_t c = (ix_t)(rank * T + lane) * V;",
-		"ix_t w0 = 0;", "ww::load(in_y + ", "a0 = (a0 + x0[j][0]);", "(x0[j][0] - v", "kept0[j][l] = v",
+		"pl_first<", "ww::load(in_y + ", "a0 = (a0 + x0[j][0]);", "(x0[j][0] - v", "kept0[j][l] = v",
 		"(kept0[j][l] * v" },
 							 *const planned[] = { "t < 512 && cols >= 2 * 4 * t * v",
 								 "ww_define(p, \"k1_CH\", ww_cdiv(cols, ty));" };

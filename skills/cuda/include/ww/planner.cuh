@@ -208,6 +208,49 @@ template <int OP, class F, class W> PL_FN void pl_take(F &a, W &w, F b, W v)
 	}
 }
 
+template <int OP, class F> PL_FN F pl_most(F a, F b) { return pl_comb<OP>(a, b); }
+template <int OP> PL_FN float pl_most(float a, float b) { return OP == PL_MAX ? pl_maxf(a, b) : pl_minf(a, b); }
+
+/* The first extreme of a thread's elements, which come in vectors whose places ascend.  The vector that has it is kept,
+ * and its element is looked for at the end: three instructions an element, pl_take fifteen (SASS), more than memory
+ * leaves time for. */
+template <int OP, int V, class F> struct pl_first {
+	F best, kept[V];
+	ix_t at = 0;
+
+	PL_FN explicit pl_first(F none) : best(none)
+	{
+#pragma unroll
+		for (int l = 0; l < V; l++)
+			kept[l] = none;
+	}
+
+	PL_FN void add(const F (&x)[V], ix_t first)
+	{
+		F most = x[0];
+
+#pragma unroll
+		for (int l = 1; l < V; l++)
+			most = pl_most<OP>(most, x[l]);
+		const bool better = best == best && !(OP == PL_MAX ? most <= best : most >= best);
+		best = better ? most : best;
+		at = better ? first : at;
+#pragma unroll
+		for (int l = 0; l < V; l++)
+			kept[l] = better ? x[l] : kept[l];
+	}
+
+	PL_FN ix_t place() const
+	{
+		int found = 0;
+
+#pragma unroll
+		for (int l = V - 1; l >= 0; l--)
+			found = kept[l] == best || kept[l] != kept[l] ? l : found;
+		return at + found;
+	}
+};
+
 /* N elements, from `first` on of `total`, between memory and shared memory, by the block's THREADS threads and whole
  * vectors: of rows that no vector divides.  `first` and N are multiples of 16 bytes, memory and shared memory aligned
  * to 16; what would lie beyond `total` is left out.  pl_stage ends with a barrier, pl_unstage begins with one. */
@@ -273,18 +316,31 @@ template <int OP, int T, class F> PL_FN F pl_across(F v, double *room)
 	return v;
 }
 
+/* The first place of the extreme of N neighbouring lanes.  Its value first, then the least place of those that have it:
+ * two instructions a step each, (value, place) by pl_take fourteen. */
+template <int OP, int N, class F, class W> PL_FN void pl_agree(F &a, W &w)
+{
+	F most = a;
+
+#pragma unroll
+	for (int d = N / 2; d > 0; d /= 2)
+		most = pl_most<OP>(most, (F)__shfl_xor_sync(0xffffffffu, most, d));
+	w = a == most || a != a ? w : (W)((1ull << (8 * sizeof(W) - 1)) - 1);
+	a = most;
+#pragma unroll
+	for (int d = N / 2; d > 0; d /= 2) {
+		const W v = __shfl_xor_sync(0xffffffffu, w, d);
+
+		w = v < w ? v : w;
+	}
+}
+
 template <int OP, int T, class F, class W> PL_FN void pl_across_arg(F &a, W &w, double *room)
 {
 	F *box = (F *)room;
 	W *wbox = (W *)(room + 32);
 
-#pragma unroll
-	for (int d = (T < 32 ? T : 32) / 2; d > 0; d /= 2) {
-		const F b = __shfl_xor_sync(0xffffffffu, a, d);
-		const W v = __shfl_xor_sync(0xffffffffu, w, d);
-
-		pl_take<OP>(a, w, b, v);
-	}
+	pl_agree<OP, (T < 32 ? T : 32)>(a, w);
 	if (T > 32) {
 		const int i = threadIdx.x % (T / 32 ? T / 32 : 1);
 
@@ -296,13 +352,7 @@ template <int OP, int T, class F, class W> PL_FN void pl_across_arg(F &a, W &w, 
 		__syncthreads();
 		a = box[i];
 		w = wbox[i];
-#pragma unroll
-		for (int d = T / 64; d > 0; d /= 2) {
-			const F b = __shfl_xor_sync(0xffffffffu, a, d);
-			const W v = __shfl_xor_sync(0xffffffffu, w, d);
-
-			pl_take<OP>(a, w, b, v);
-		}
+		pl_agree<OP, (T / 32 ? T / 32 : 1)>(a, w);
 	}
 }
 

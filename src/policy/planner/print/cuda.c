@@ -265,6 +265,12 @@ static int in_turns(const struct kern *k, int i)
 		pl_computed_as_float(r->arg[0]->dt) && !l->step[i].by && !l->step[i].gathers && !r->scans;
 }
 
+/* Is reduction i a place that is looked for by vectors (pl_first)?  Those of a ring do not ascend. */
+static int by_vectors(const struct kern *k, int i)
+{
+	return k->red[i]->red >= RED_ARGMAX && k->loop->along != ROWS && !k->loop->ring;
+}
+
 static void open_sum(struct pl *pl, const struct kern *k, int i, struct ww_str *s)
 {
 	const struct step *st = &k->loop->step[i];
@@ -286,6 +292,11 @@ static void open_sum(struct pl *pl, const struct kern *k, int i, struct ww_str *
 		ww_str_addf(s, "pl_turns<%d> s%d;\n", pl_unrolled_down(pl, (struct kern *)k), i);
 		return;
 	}
+	if (by_vectors(k, i)) {
+		ww_str_addf(s, "pl_first<%s, V, %s> f%d(%s);\n", red_op(r->red), pl_acc_type(r->arg[0]->dt), i,
+			pl_ident(pl, r->red, r->arg[0]->dt));
+		return;
+	}
 	ww_str_addf(s, "%s a%d = %s;\n", pl_acc_type(r->arg[0]->dt), i, pl_ident(pl, r->red, r->arg[0]->dt));
 	if (r->red >= RED_ARGMAX)
 		ww_str_addf(s, "ix_t w%d = 0;\n", i);
@@ -303,6 +314,8 @@ static void add_column(struct pl *pl, struct kern *k, int i, struct ww_str *s)
 		ww_str_addf(s, "y%d[%s] = %s;\n", i, k->loop->along == ROWS ? "0" : "l", st->value.t);
 	else if (in_turns(k, i))
 		ww_str_addf(s, "s%d.add(%s);\n", i, st->value.t);
+	else if (by_vectors(k, i))
+		ww_str_addf(s, "y%d[l] = %s;\n", i, st->value.t);
 	else if (r->red >= RED_ARGMAX)
 		ww_str_addf(
 			s, "pl_take<%s>(a%d, w%d, %s, (ix_t)%s);\n", red_op(r->red), i, i, st->value.t, pl_linear_column(pl, k));
@@ -327,6 +340,8 @@ static void close_sum(const struct kern *k, int i, struct ww_str *s)
 		ww_str_addf(s, "float a%d = g%d.result();\n", i, i);
 	else if (in_turns(k, i))
 		ww_str_addf(s, "float a%d = s%d.result();\n", i, i);
+	else if (by_vectors(k, i))
+		ww_str_addf(s, "%s a%d = f%d.best;\nix_t w%d = f%d.place();\n", pl_acc_type(k->red[i]->arg[0]->dt), i, i, i, i);
 	if (red >= RED_ARGMAX)
 		ww_str_addf(s, "pl_%s_arg<%s, %s>(a%d, w%d, box);\n", across, red_op(red), threads, i, i);
 	else
@@ -350,13 +365,20 @@ static const char *column_axes(struct pl *pl, const struct kern *k, const char *
 	return s.p;
 }
 
-/* What reductions gather: an array of a vector's elements, and what takes it. */
+/* What reductions take by vectors: an array of a vector's elements, and what takes it. */
 struct gathering {
 	struct ww_str arrays, after;
 };
 
-static void add_gathering(const struct loop *l, int i, struct gathering *g)
+static void add_gathering(const struct kern *k, int i, struct gathering *g)
 {
+	const struct loop *l = k->loop;
+
+	if (by_vectors(k, i)) {
+		ww_str_addf(&g->arrays, "%s y%d[V];\n", pl_acc_type(k->red[i]->arg[0]->dt), i);
+		ww_str_addf(&g->after, "f%d.add(y%d, c);\n", i, i);
+		return;
+	}
 	if (!l->step[i].gathers)
 		return;
 	ww_str_addf(&g->arrays, "float y%d[%s];\n", i, l->along == ROWS ? "1" : "V");
@@ -383,7 +405,7 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 	for (int i = 0; i < k->n_red; i++)
 		if (k->red_stage[i] == p->stage && !l->step[i].by) {
 			add_column(pl, k, i, &b);
-			add_gathering(l, i, &g);
+			add_gathering(k, i, &g);
 			alone = 1;
 		}
 	ww_str_adds(&b, p->last);
