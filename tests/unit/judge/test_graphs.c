@@ -47,8 +47,10 @@ static int loaded(enum ww_target target, const char *device, const char *cudnn, 
 	fprintf(f, worker, device, cudnn, says);
 	assert_int_equal(fclose(f), 0);
 	assert_int_equal(ww_task_from_text(&task, "t.py", text, strlen(text), &err), WW_OK);
-	if (ww_ref_open(&r, &o, &err)) fail_msg("open: %s", err.msg);
-	if (ww_graphs_load(&k, store, r, &task, 1, &err)) fail_msg("load: %s", err.msg);
+	if (ww_ref_open(&r, &o, &err))
+		fail_msg("open: %s", err.msg);
+	if (ww_graphs_load(&k, store, r, &task, 1, &err))
+		fail_msg("load: %s", err.msg);
 	assert_int_equal(ww_graphs_graph(&k, r, &err), WW_OK);
 	*made = k.made;
 	assert_int_equal(ww_graphs_keep(&k, store, r, &err), WW_OK);
