@@ -1777,6 +1777,65 @@ static void test_what_pytorch_rounds(void **state)
 	}
 }
 
+/* Beside one that PyTorch rounds, a convolution that it does not round is not, either, where a result shows it: one of
+ * its own, or a part of one.  In a sum the other's error hides it. */
+static void test_what_shows_a_rounding(void **state)
+{
+	static const struct {
+		const char *join;
+		int halves;
+	} rows[] = { { NULL, 0 }, { "cat", 0 }, { "add.Tensor", 1 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		json_t *g = convolution_and_norm(64, 72, 136, 256, 3), *nodes = json_object_get(g, "nodes"), *d = device();
+		json_t *conv = json_array_get(nodes, 0), *other = json_deep_copy(conv), *end = json_array_get(nodes, 1);
+		json_t *outs = json_object_get(g, "outputs"), *out = json_array_get(outs, 0), *form;
+		struct pl_result r;
+
+		json_array_append_new(json_object_get(g, "params"),
+			json_pack("{s:s, s:s, s:[i,i,i,i], s:[i,i,i,i]}", "name", "v", "dtype", "float32", "sizes", 136, 72, 3, 3,
+				"strides", 648, 9, 3, 1));
+		json_object_set_new(conv, "tf32", json_false());
+		json_object_set_new(other, "tf32", json_true());
+		json_object_set_new(other, "name", json_string("other"));
+		json_array_set_new(json_object_get(other, "args"), 1, json_pack("{s:s}", "ref", "v"));
+		json_array_set_new(json_object_get(other, "args"), 4, json_pack("[i,i]", 2, 2));
+		json_array_append_new(json_object_get(other, "args"), json_pack("[i,i]", 1, 1));
+		json_array_set_new(json_object_get(other, "args"), 5, json_pack("[i,i]", 2, 2));
+		json_array_insert_new(nodes, 1, other);
+		if (rows[i].join) {
+			char op[64];
+			int cat = !strcmp(rows[i].join, "cat");
+
+			snprintf(op, sizeof(op), "aten.%s%s", rows[i].join, cat ? ".default" : "");
+			json_object_set_new(end, "op", json_string(op));
+			json_object_set_new(end, "args",
+				cat ? json_pack("[[{s:s}, {s:s}]]", "ref", "conv", "ref", "other")
+					: json_pack("[{s:s}, {s:s}]", "ref", "conv", "ref", "other"));
+			if (cat) {
+				form = json_pack("{s:s, s:[i,i,i,i], s:[i,i,i,i]}", "dtype", "float32", "sizes", 128, 136, 256, 256,
+					"strides", 136 << 16, 1 << 16, 256, 1);
+				json_object_update(out, form);
+				json_object_set_new(end, "out", json_pack("[o]", form));
+			}
+		} else {
+			json_array_remove(nodes, 2);
+			json_object_set_new(out, "ref", json_string("conv"));
+			form = json_deep_copy(out);
+			json_object_update_new(form, json_pack("{s:s, s:s}", "name", "output1", "ref", "other"));
+			json_array_append_new(outs, form);
+		}
+		ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+		assert_string_equal(r.why, "");
+		if ((count(r.plan_text, "ww_recipe_conv_halves(p, \"k0\"") != 0) != rows[i].halves)
+			fail_msg("row %zu: %s", i, r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+		json_decref(d);
+	}
+}
+
 /* Attention's templates take no negative scale: it is two products and a softmax then. */
 static void test_negative_scale(void **state)
 {
@@ -4217,9 +4276,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_instance_norm_channels_last), cmocka_unit_test(test_gates_ahead_of_rounding),
 		cmocka_unit_test(test_statistics_of_pieces), cmocka_unit_test(test_pooled_across),
 		cmocka_unit_test(test_few_long_rows), cmocka_unit_test(test_exponentials_of_halves),
-		cmocka_unit_test(test_what_pytorch_rounds), cmocka_unit_test(test_order_of_strided_filters),
-		cmocka_unit_test(test_order_of_softmax), cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases),
-		cmocka_unit_test(test_log_softmax), cmocka_unit_test(test_phases_of_vectors) };
+		cmocka_unit_test(test_what_pytorch_rounds), cmocka_unit_test(test_what_shows_a_rounding),
+		cmocka_unit_test(test_order_of_strided_filters), cmocka_unit_test(test_order_of_softmax),
+		cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases), cmocka_unit_test(test_log_softmax),
+		cmocka_unit_test(test_phases_of_vectors) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -254,6 +254,38 @@ int pl_count_readers(const struct pl *pl, const char *name)
 	return n;
 }
 
+static int count_names(const struct garg *a, int n)
+{
+	int found = 0;
+
+	for (int i = 0; i < n; i++)
+		found += a[i].kind == G_VAL ? 1 : a[i].kind == G_LIST ? count_names(a[i].item, a[i].n) : 0;
+	return found;
+}
+
+static void add_reads(struct pl *pl, struct gnode *n, const struct garg *a, int count)
+{
+	for (int i = 0; i < count; i++) {
+		struct gnode *of = a[i].kind == G_VAL ? pl_graph_node(pl, a[i].name) : NULL;
+
+		if (of)
+			n->read[n->n_read++] = of;
+		if (a[i].kind == G_LIST)
+			add_reads(pl, n, a[i].item, a[i].n);
+	}
+}
+
+void pl_graph_reads(struct pl *pl)
+{
+	for (struct gnode *n = pl->node; n < pl->node + pl->n_node && !n->read; n++) {
+		int most = 1 + count_names(n->arg, n->n_arg) + count_names(n->kwarg, n->n_kwarg);
+
+		n->read = pl_alloc(pl, (size_t)most * sizeof(struct gnode *));
+		add_reads(pl, n, n->arg, n->n_arg);
+		add_reads(pl, n, n->kwarg, n->n_kwarg);
+	}
+}
+
 struct gnode *pl_graph_node(struct pl *pl, const char *name)
 {
 	for (int i = 0; i < pl->n_node; i++)

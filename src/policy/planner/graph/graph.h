@@ -32,9 +32,11 @@ struct gnode {
 	struct gmeta meta[PL_MAX_OUTS];
 	int n_out;
 	struct val *out[PL_MAX_OUTS];
-	int known;             /* task/graph/check.h has looked at it */
-	int shares;            /* by the graph its result shares its operand's memory */
-	int tf32;              /* does PyTorch compute it in TF32?  As it was asked; -1: it was not */
+	int known;           /* task/graph/check.h has looked at it */
+	int shares;          /* by the graph its result shares its operand's memory */
+	int tf32;            /* does PyTorch compute it in TF32?  As it was asked; -1: it was not */
+	struct gnode **read; /* the nodes whose results it reads, once pl_graph_reads() was asked */
+	int n_read;
 	int by_pytorch;        /* no rule covers it (lower/pytorch.c) */
 	int level;             /* how many segments of PyTorch run before it */
 	const struct kern *in; /* the last kernel found that computes a part of it */
@@ -49,6 +51,8 @@ void pl_graph_read(struct pl *pl, const json_t *graph);
 /* Does PyTorch store it channels-last, and does that differ from contiguous? */
 int pl_stored_last(const struct gmeta *m);
 struct gnode *pl_graph_node(struct pl *pl, const char *name);
+/* Fills `read` of all nodes, once. */
+void pl_graph_reads(struct pl *pl);
 /* The value of the input or parameter of this name; NULL: there is none. */
 struct val *pl_graph_given(const struct pl *pl, const char *name);
 /* Is argument a the node, input or parameter `name`, or a list with it? */

@@ -23,9 +23,9 @@ enum form { DIRECT, TENSOR_CORES, FEW, HALVES, LAST, TURNED, TO_LAST };
 enum { EXACT_CHANNELS = 16 };
 
 /* ---- engines.c */
-/* Does PyTorch run s, of node n, without TF32, and no other convolution of the graph with it, whose error would be n's
- * room?  By the graph's word (`tf32` of its nodes), or a guess where it has none. */
-int pl_conv_is_exact(const struct pl *pl, const struct gnode *n, const struct anchor *s);
+/* Does PyTorch run s, of node n, without TF32, and would a result of the graph show it if we did not?  By the graph's
+ * word (`tf32` of its nodes), or a guess where it has none. */
+int pl_conv_is_exact(struct pl *pl, const struct gnode *n, const struct anchor *s);
 /* May it by its filters and pixels, if no other convolution rounds? */
 int pl_conv_may_be_exact(const struct anchor *s);
 

@@ -52,22 +52,57 @@ static int rounds(const struct pl *pl, const struct gnode *o)
 	return 0;
 }
 
-/* Does another convolution of the graph, n's aside, round, so that PyTorch's result has TF32's error?  A transposed one
- * ahead does not count: what it hands on is a sum and a bias.  Of small inputs the bias is nearly all of
- * that, n would round it, and a norm behind n takes away everything but its rounding (30 times PyTorch's error where
- * n alone was rounded, inputs scaled by 2^-6). */
-static int others_round(const struct pl *pl, const struct gnode *n)
-{
-	for (int i = 0; i < pl->n_node; i++) {
-		const struct gnode *o = &pl->node[i];
+/* A value of the graph, if n were rounded: as PyTorch has it; with an error of TF32 that PyTorch has, too; or with one
+ * that only n has. */
+enum error { AS_PYTORCH, ROUNDED, SHOWN };
 
-		if (o == n || !o->row || o->row->fn != n->row->fn || o->n_arg < 2 || o->arg[1].kind != G_VAL ||
-			was_transposed(pl, o))
-			continue;
-		if (rounds(pl, o))
-			return 1;
+static int is_joined(const struct gnode *o)
+{
+	static const char *const names[] = { "cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack",
+		"column_stack" };
+	int found = 0;
+
+	for (size_t i = 0; o->row && i < WW_ARRAY_LEN(names); i++)
+		found |= !strcmp(o->row->op, names[i]);
+	return found;
+}
+
+/* Elements of several operands hide each other's errors, except where they lie beside each other. */
+static enum error error_of(const struct pl *pl, const struct gnode *n, const struct gnode *o, const enum error *of)
+{
+	int rounded = 0, shown = 0;
+
+	for (int i = 0; i < o->n_read; i++) {
+		rounded |= of[o->read[i] - pl->node] == ROUNDED;
+		shown |= of[o->read[i] - pl->node] == SHOWN;
 	}
-	return 0;
+	if (o == n)
+		return rounded ? ROUNDED : SHOWN;
+	if (o->row && o->row->fn == n->row->fn && o->n_arg >= 2 && o->arg[1].kind == G_VAL && !was_transposed(pl, o))
+		rounded |= rounds(pl, o);
+	return shown && (!rounded || is_joined(o)) ? SHOWN : rounded ? ROUNDED : AS_PYTORCH;
+}
+
+/* Would a result of the graph show that n is rounded?  Not where another convolution is, ahead of it, behind it or
+ * beside it in a sum, so that PyTorch's result has TF32's error.  A transposed one ahead does not count: what it hands
+ * on is a sum and a bias.  Of small inputs the bias is nearly all of that, n would round it, and a norm behind n takes
+ * away everything but its rounding (30 times PyTorch's error where n alone was rounded, inputs scaled by 2^-6). */
+static int is_shown(struct pl *pl, const struct gnode *n)
+{
+	struct ww_arena_mark mark;
+	enum error *of;
+	int shown = 0;
+
+	pl_graph_reads(pl);
+	mark = ww_arena_mark(&pl->arena);
+	of = pl_alloc(pl, (size_t)pl->n_node * sizeof(*of));
+	for (int i = 0; i < pl->n_node; i++) {
+		of[i] = error_of(pl, n, &pl->node[i], of);
+		for (int k = 0; of[i] == SHOWN && k < pl->n_output; k++)
+			shown |= pl_refers(&pl->output[k], pl->node[i].name);
+	}
+	ww_arena_rewind(&pl->arena, mark);
+	return shown;
 }
 
 /* A transposed convolution in three dimensions with a stride. */
@@ -121,9 +156,9 @@ static int may_be_alone(const struct anchor *s)
 							  : ix_num(s->in[0].size[1]) <= EXACT_CHANNELS || pl_conv_may_be_exact(s);
 }
 
-int pl_conv_is_exact(const struct pl *pl, const struct gnode *n, const struct anchor *s)
+int pl_conv_is_exact(struct pl *pl, const struct gnode *n, const struct anchor *s)
 {
 	int alone = n->tf32 >= 0 ? !n->tf32 : may_be_alone(s);
 
-	return s->in[0].val->dt == WW_F32 && alone && !others_round(pl, n);
+	return s->in[0].val->dt == WW_F32 && alone && is_shown(pl, n);
 }
