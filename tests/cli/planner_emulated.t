@@ -61,7 +61,7 @@ def right(op, x):
     return [both[r * 40 + c] for c in range(40) for r in range(24)]
 
 
-def outputs(folder, graph, variant, data, tf32=False):
+def outputs(folder, graph, variant, data, tf32=None):
     """[(type, floats)] of a variant's outputs."""
     solution = Solution(folder, graph, variant["kernels"], variant["plan"], "-O0")
     parts = solution.run(data, linear, tf32=tf32)
@@ -147,7 +147,7 @@ for name in named or GRAPHS + OTHERS * every:
             with tempfile.TemporaryDirectory() as folder:
                 got = outputs(folder, graph, variant, data)
                 if not want and any("conv_tc<" in v["kernels"] for v in variants):
-                    tf32 = outputs(folder, graph, variant, data, tf32=True)
+                    tf32 = outputs(folder, graph, variant, data, tf32=0)
                     errors = [norm([v - w for v, w in zip(a, b)]) / (norm(b) or 1) for (_, a), (_, b) in zip(tf32, got)]
         except Wrong as e:
             got, why = [], str(e)

@@ -40,8 +40,9 @@ static double get(const char *p, int dtype, long long i)
 	exit(1);
 }
 
-/* Does cuDNN multiply fp32 as numbers of 11 bits?  With WW_EMULATED_TF32 in the environment, in the plan's default
- * mode, but not strided transposed convolutions of so many taps in three dimensions, as bench/emulated/run has it. */
+/* Does cuDNN multiply fp32 as numbers of 11 bits?  In the plan's default mode, with WW_EMULATED_TF32 in the environment
+ * and more channels than that says, or channels-last; but not strided transposed convolutions of so many taps in three
+ * dimensions, as bench/emulated/run has it. */
 static bool rounds(const convolution &v)
 {
 	long long taps = 1;
@@ -50,7 +51,8 @@ static bool rounds(const convolution &v)
 		taps *= v.axis[d].kernel;
 		strided |= v.axis[d].stride > 1;
 	}
-	return v.dtype == F32 && v.math == TF32 && getenv("WW_EMULATED_TF32") &&
+	const char *more = getenv("WW_EMULATED_TF32");
+	return v.dtype == F32 && v.math == TF32 && more && (v.c > atoll(more) || v.layout) &&
 		!(v.transposed && v.nd == 3 && strided && taps > 64);
 }
 

@@ -272,10 +272,10 @@ class Solution:
     def words(self):
         return [word for word, _ in self.lines]
 
-    def run(self, inputs, between=None, timeout=60, tf32=False):
-        """Bytes of the outputs.  tf32: the library's fp32 convolutions have operands of 11 bits, as cuDNN's by default;
-        else they are exact."""
-        env = {**os.environ, "WW_EMULATED_TF32": "1"} if tf32 else None
+    def run(self, inputs, between=None, timeout=60, tf32=None):
+        """Bytes of the outputs.  tf32: the library's fp32 convolutions of more channels have operands of 11 bits, and
+        all channels-last, as cuDNN's by default; None: they are exact."""
+        env = None if tf32 is None else {**os.environ, "WW_EMULATED_TF32": str(tf32)}
         p = subprocess.Popen(["timeout", str(timeout), self.exe], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, env=env)
         try:
