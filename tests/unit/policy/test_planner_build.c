@@ -1777,6 +1777,38 @@ static void test_what_pytorch_rounds(void **state)
 	}
 }
 
+/* Of two convolutions of one input that are concatenated PyTorch may round one: they are then two. */
+static void test_one_of_two_is_rounded(void **state)
+{
+	(void)state;
+	for (int last = 0; last < 2; last++)
+		for (int said = 0; said < 2; said++) {
+			json_t *g = convolution_and_norm(8, 64, 64, 32, 3), *nodes = json_object_get(g, "nodes"), *d = device();
+			json_t *conv = json_array_get(nodes, 0), *other = json_deep_copy(conv), *end = json_array_get(nodes, 1);
+			json_t *form = json_pack("{s:s, s:[i,i,i,i], s:[i,i,i,i]}", "dtype", "float32", "sizes", 8, 128, 32, 32,
+				"strides", 128 << 10, 1 << 10, 32, 1);
+			struct knobs knobs = { .last = last };
+			struct pl_result r;
+
+			if (said) {
+				json_object_set_new(conv, "tf32", json_true());
+				json_object_set_new(other, "tf32", json_false());
+			}
+			json_object_set_new(other, "name", json_string("other"));
+			json_array_insert_new(nodes, 1, other);
+			json_object_update(json_array_get(json_object_get(g, "outputs"), 0), form);
+			json_object_update_new(end,
+				json_pack("{s:s, s:[[{s:s}, {s:s}], i], s:[o]}", "op", "aten.cat.default", "args", "ref", "conv", "ref",
+					"other", 1, "out", form));
+			ww_pl_build(g, d, "cuda", &knobs, 1, NULL, &r);
+			assert_string_equal(r.why, "");
+			assert_int_equal(count(r.plan_text, ".k = 128, "), !said);
+			ww_pl_result_release(&r);
+			json_decref(g);
+			json_decref(d);
+		}
+}
+
 /* Beside one that PyTorch rounds, a convolution that it does not round is not, either, where a result shows it: one of
  * its own, or a part of one.  In a sum the other's error hides it. */
 static void test_what_shows_a_rounding(void **state)
@@ -4277,9 +4309,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_statistics_of_pieces), cmocka_unit_test(test_pooled_across),
 		cmocka_unit_test(test_few_long_rows), cmocka_unit_test(test_exponentials_of_halves),
 		cmocka_unit_test(test_what_pytorch_rounds), cmocka_unit_test(test_what_shows_a_rounding),
-		cmocka_unit_test(test_order_of_strided_filters), cmocka_unit_test(test_order_of_softmax),
-		cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases), cmocka_unit_test(test_log_softmax),
-		cmocka_unit_test(test_phases_of_vectors) };
+		cmocka_unit_test(test_one_of_two_is_rounded), cmocka_unit_test(test_order_of_strided_filters),
+		cmocka_unit_test(test_order_of_softmax), cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases),
+		cmocka_unit_test(test_log_softmax), cmocka_unit_test(test_phases_of_vectors) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,7 +66,8 @@ static int is_alike(const struct gnode *n, const struct gnode *o, const struct v
 	return same;
 }
 
-static void find_parts(const struct pl *pl, struct gnode *n, const struct val *x, struct val *w, struct parts *p)
+static void find_parts(
+	struct pl *pl, struct gnode *n, const struct anchor *s, const struct val *x, struct val *w, struct parts *p)
 {
 	p->n = 0;
 	if (!takes_part(pl, n, w, x))
@@ -76,7 +77,7 @@ static void find_parts(const struct pl *pl, struct gnode *n, const struct val *x
 	for (struct gnode *o = n + 1; o < pl->node + pl->n_node && p->n < PARTS; o++) {
 		struct val *v = o->n_arg > 1 && o->arg[1].kind == G_VAL ? pl_graph_given(pl, o->arg[1].name) : NULL;
 
-		if (is_alike(n, o, w, v) && takes_part(pl, o, v, x)) {
+		if (is_alike(n, o, w, v) && takes_part(pl, o, v, x) && !pl_conv_is_exact(pl, o, s)) {
 			p->node[p->n] = o;
 			p->w[p->n++] = v;
 		}
@@ -132,7 +133,7 @@ struct val *pl_conv_together(
 	if (pl->target != WW_TARGET_CUDA || pl_all_plain(pl) || s->conv.transposed || s->conv.exact || s->conv.groups > 1 ||
 		n->meta[0].rank != 2 + s->conv.nd || (n->n_arg > 4 && n->arg[4].kind == G_STR))
 		return NULL;
-	find_parts(pl, n, x, w, &p);
+	find_parts(pl, n, s, x, w, &p);
 	if (p.n < 2 || more_us(pl, s, &p, out) >= 0)
 		return NULL;
 	for (int i = 0; i < p.n; i++) {
