@@ -93,6 +93,7 @@ def in_tf32(row, forms, device):
 
 def tensor(form, device):
     """Zeros with that form's sizes and strides; contiguous where elements share memory, as PyTorch makes them there."""
-    shared = any(size > 1 and stride == 0 for size, stride in zip(form["sizes"], form["strides"]))
-    like = torch.empty(form["sizes"], device="meta").stride() if shared else form["strides"]
-    return torch.empty_strided(form["sizes"], like, dtype=getattr(torch, form["dtype"]), device=device).zero_()
+    sizes, how = form["sizes"], {"dtype": getattr(torch, form["dtype"]), "device": device}
+    if any(size > 1 and stride == 0 for size, stride in zip(sizes, form["strides"])):
+        return torch.zeros(sizes, **how)
+    return torch.empty_strided(sizes, form["strides"], **how).zero_()

@@ -6,6 +6,7 @@
 #include "unit.h"
 
 #include "base/fs.h"
+#include "base/json.h"
 #include "base/time.h"
 #include "task/ref.h"
 
@@ -239,6 +240,36 @@ static void unmap_all(struct maps *m)
 	ww_ref_buffers_release(&m->b);
 }
 
+/* By PyTorch itself, in a confined worker; no processor of ours has TF32. */
+static void a_convolution_is_asked(void **state)
+{
+	(void)state;
+	static const char text[] =
+		"import torch, torch.nn as nn\n"
+		"class Model(nn.Module):\n"
+		"    def __init__(self):\n        super().__init__()\n        self.conv = nn.Conv1d(1, 2, 3)\n"
+		"    def forward(self, x):\n        return torch.relu(self.conv(x[:, None]))\n"
+		"def get_inputs():\n    return [torch.randn(4, 8)]\n"
+		"def get_init_inputs():\n    return []\n";
+	struct ww_task t;
+	json_auto_t *graph = NULL;
+	json_t *node;
+	size_t i;
+	int asked, found = 0;
+	OK(ww_task_from_text(&t, "convolution.py", text, strlen(text), e));
+	OK(ww_ref_load(shared, &t, 1, e));
+	ww_task_release(&t);
+	OK(ww_ref_graph(shared, &graph, e));
+	OK(ww_ref_tf32(shared, graph, &asked, e));
+	assert_true(asked);
+	json_array_foreach(json_object_get(graph, "nodes"), i, node) {
+		int is = ww_json_bool(node, "tf32", -1), conv = strstr(ww_json_str(node, "op", ""), "conv1d") != NULL;
+		assert_int_equal(is, conv ? 0 : -1);
+		found += conv;
+	}
+	assert_int_equal(found, 1);
+}
+
 static void a_task_from_end_to_end(void **state)
 {
 	(void)state;
@@ -464,9 +495,9 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(tasks_that_cannot_be_used),
 		cmocka_unit_test(refused_before_pytorch_is_imported), cmocka_unit_test(requests_out_of_order),
-		cmocka_unit_test(a_task_from_end_to_end), cmocka_unit_test(eager_by_the_judges_clock),
-		cmocka_unit_test(tasks_that_end_their_worker), cmocka_unit_test(a_forged_graph_is_the_tasks_fault),
-		cmocka_unit_test(nothing_is_left_behind) };
+		cmocka_unit_test(a_convolution_is_asked), cmocka_unit_test(a_task_from_end_to_end),
+		cmocka_unit_test(eager_by_the_judges_clock), cmocka_unit_test(tasks_that_end_their_worker),
+		cmocka_unit_test(a_forged_graph_is_the_tasks_fault), cmocka_unit_test(nothing_is_left_behind) };
 	const struct CMUnitTest more[] = { cmocka_unit_test(a_task_with_modules_and_files_of_its_own),
 		cmocka_unit_test(noisy_and_forking_tasks) };
 	all = unit_all(argc, argv);
