@@ -31,7 +31,7 @@ GRAPHS = ["adjoining_windows", "attention_masks", "channels_last", "concatenated
           "scans_in_rows", "small_matrices", "sorts", "stored_last", "thin_products", "turned_products", "turned_results",
           "turned_rows", "windows"]
 OTHERS = ["across", "attention_bands", "attention_halves", "attention_hot", "batch_last", "channels_alone",
-          "channels_last_3d", "few_columns", "first_few", "gated_last", "gather_outer", "groups_last",
+          "channels_last_3d", "few_columns", "first_across", "first_few", "gated_last", "gather_outer", "groups_last",
           "groups_scanned", "halves_turned", "held_columns", "kept_down", "last_step", "lines_shared",
           "modulated", "phases", "phases_apart", "rows_apart", "rows_beside", "running_minimum",
           "scaled_heads", "scan_beside_maximum", "scans_back_in_rows", "scans_from_the_end", "short_products",

@@ -3894,6 +3894,11 @@ static void test_work_is_not_repeated(void **state)
 		{ "first_few.json", "ww_recipe_first(p, &(struct ww_first){ .kernel = \"k0\"",
 			"ww::first_rows<ww::SORT_BF16, " },
 		{ "first_few.json", "k3  sort: sort\n", "ww::sort_rows<ww::SORT_F32, " },
+		/* along another dimension than the last one, too: PyTorch has none of them */
+		{ "first_across.json", "ww_recipe_first(p, &(struct ww_first){ .kernel = \"k1\"",
+			"ww::first_rows<ww::SORT_F32, " },
+		{ "first_across.json", "ww_recipe_first(p, &(struct ww_first){ .kernel = \"k4\"",
+			"ww::first_rows<ww::SORT_BF16, " },
 		/* of the backward direction whose last step alone is read, one step */
 		{ "last_step.json", "k7  recurrent layer: lstm\n", "" },
 		{ "last_step.json", ".steps = 1, ", "" },
