@@ -78,11 +78,12 @@ template <class T, int ROWS, int BK, bool ALONG_K, int VEC, int THREADS> struct 
 		}
 		/* one word more of the lines that are moved */
 #pragma unroll
-		for (int l = threadIdx.x; l < lines; l += THREADS) {
+		for (int u = 0; u < (lines + THREADS - 1) / THREADS; u++) {
+			const int l = threadIdx.x + u * THREADS;
 			const T *line = from + (line0 + l) * stride + place;
 			const bool inside = line0 + l < end && 2 * per_words - 1 < left;
 
-			if (is_second(line))
+			if (l < lines && is_second(line))
 				copy_start<4>(to + l * pitch + 2 * per_words, inside ? line + 2 * per_words - 1 : none, inside ? 2 : 0);
 		}
 	}
@@ -97,8 +98,6 @@ template <class T, int ROWS, int BK, bool ALONG_K, int VEC, int THREADS> struct 
 		const int lane = threadIdx.x % 32, l0 = threadIdx.x / 32 * high + lane / per_words % high;
 		const T *line = from + ((ALONG_K ? row0 : k0) + l0) * stride + (ALONG_K ? k0 : row0);
 
-		if (!by_words)
-			return;
 #pragma unroll
 		for (int u = 0; u < all; u += batch) {
 			unsigned v[batch][many];
@@ -496,9 +495,9 @@ __device__ __forceinline__ void mma_product(
 		copy_wait<STAGES - 2>();
 		__syncthreads();
 		fill(step + STAGES - 1);
-		if (ALIGNED)
+		if constexpr (ALIGNED)
 			align_a(at, z, row0, step * S::bk);
-		if (B::by_words)
+		if constexpr (B::by_words)
 			B::align(at + A::elements, b.from(z), b.stride, col0, step * S::bk);
 		if (ALIGNED || B::by_words)
 			__syncthreads();
@@ -577,9 +576,11 @@ __device__ __forceinline__ void mma_tiles(mma_operand<T> a, mma_operand<T> b, in
 		if (A::by_words)
 			A::align(
 				buffer + at % STAGES * A::elements, a.from(z), a.stride, (tile0 + at / STEPS) * BM, at % STEPS * S::bk);
+		if constexpr (B::by_words) {
 #pragma unroll
-		for (int s = 0; B::by_words && at == 0 && s < STEPS; s++)
-			B::align(second + s * B::elements, b.from(z), b.stride, col0, s * S::bk);
+			for (int s = 0; at == 0 && s < STEPS; s++)
+				B::align(second + s * B::elements, b.from(z), b.stride, col0, s * S::bk);
+		}
 		if (A::by_words || B::by_words)
 			__syncthreads();
 		mma_stage<T>::template run<S, A, B, AK, BK_>(
@@ -609,7 +610,11 @@ __device__ __forceinline__ void gemm_mma(mma_operand<T> a, mma_operand<T> b, int
 	else
 		mma_product<T, BM, BN, STAGES, SPLIT, AK, BK_, AV, BV, A::by_words>(
 			[&](T *to, int z, int row0, int k0) { A::fill(to, a.from(z), a.stride, row0, m, k0, k); },
-			[&](T *to, int z, int row0, int k0) { A::align(to, a.from(z), a.stride, row0, k0); }, b, m, n, k, e);
+			[&](T *to, int z, int row0, int k0) {
+				if constexpr (A::by_words)
+					A::align(to, a.from(z), a.stride, row0, k0);
+			},
+			b, m, n, k, e);
 }
 
 /* The same where e computes A: AV elements of a row at once, which divide k. */
