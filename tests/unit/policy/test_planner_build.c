@@ -3952,6 +3952,9 @@ static void test_work_is_not_repeated(void **state)
 		/* weights of a norm over two dimensions, turned, are read as the operand is by a norm over one of them */
 		{ "norms_turned.json", "k2  rows: layer_norm, square, rms_norm\n", "ix_t c = ty; c < cols; c += TY) {" },
 		{ "norms_turned.json", "", "= t0[(i33*34 + i32)];" },
+		/* long columns of 16 bits in pairs, also where two reductions read them */
+		{ "paired_columns.json", "const long long rows = (S0*S1*S3*S4) / v, cols = S2;",
+			"ww::load(in_x + (i22*S2*S3*S4 + i20*S3*S4 + i21_0), x0);\n" },
 		/* the rows of a small matrix are vectors, loaded ahead of the sums over them */
 		{ "small_matrices.json", "", "ww::load(p_blocks + (i17*64 + 8 + c), x1);" },
 		/* places that all columns share are looked for once for all of them */

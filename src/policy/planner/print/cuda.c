@@ -241,8 +241,9 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
-/* Steps of a thread along its row that are unrolled; threads of a block of a ring, and of one of windows. */
-enum { STEPS = 4, RING_THREADS = 512, WINDOW_THREADS = 256 };
+/* Steps of a thread along its row that are unrolled; threads of a block of a ring, and of one of windows; turns that
+ * each of a pair of rows is added up in: as many as its loop is unrolled would be 16 registers. */
+enum { STEPS = 4, RING_THREADS = 512, WINDOW_THREADS = 256, PAIRED_TURNS = 4 };
 
 static const char *red_op(enum pl_red r)
 {
@@ -450,9 +451,53 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 			l->stepwise ? pl_fmt(pl, "#pragma unroll %d\n", STEPS) : "", one);
 }
 
+/* The variables of one of a thread's neighbouring rows, l. */
+static const char *one_of_pair(struct pl *pl, const struct kern *k)
+{
+	const char *lane = k->loop->lane->name, *s = pl_fmt(pl, "const ix_t %s = %s_0 + l;\n", lane, lane);
+
+	for (int i = 0; i < k->n_red; i++)
+		s = pl_fmt(pl, in_turns(k, i) ? "%sauto &s%d = all%d[l];\n" : "%sauto &a%d = all%d[l];\n", s, i, i);
+	return s;
+}
+
+/* The same for V neighbouring rows, whose elements are loaded together. */
+static const char *paired_body(struct pl *pl, struct kern *k)
+{
+	static const char each[] = "#pragma unroll\nfor (int l = 0; l < V; l++) {\n%s";
+	const struct loop *l = k->loop;
+	const struct pass *p = &l->pass[0];
+	const char *start = pl_fmt(pl, "%s_0", l->lane->name), *one = one_of_pair(pl, k);
+	struct ww_str s = pl_text(pl), b = pl_text(pl);
+
+	for (int i = 0; i < k->n_red; i++) {
+		const struct val *r = k->red[i];
+
+		if (in_turns(k, i))
+			ww_str_addf(&s, "pl_turns<%d> all%d[V];\n", PAIRED_TURNS, i);
+		else
+			ww_str_addf(&s, "float all%d[V];\n#pragma unroll\nfor (int l = 0; l < V; l++)\n\tall%d[l] = %s;\n", i, i,
+				pl_ident(pl, r->red, r->arg[0]->dt));
+		add_column(pl, k, i, &b);
+	}
+	ww_str_addf(&s, "#pragma unroll %d\nfor (ix_t c = ty; c < cols; c += TY) {\n%s%s%s", pl_unrolled_down(pl, k),
+		column_axes(pl, k, NULL), pl_cuda_arrays(pl, p->load, p->n_load, "[V]"),
+		pl_cuda_loads(pl, l->lane, p->load, p->n_load, start, ""));
+	ww_str_addf(&s, each, one);
+	ww_str_addf(&s, "%s}\n}\n", b.p);
+	ww_str_addf(&s, each, one);
+	for (int i = 0; i < k->n_red; i++)
+		close_sum(k, i, &s);
+	ww_str_addf(&s, "%s}\n", l->finish);
+	return pl_indent(pl, s.p, 1);
+}
+
 static const char *row_body(struct pl *pl, struct kern *k)
 {
 	struct ww_str s = pl_text(pl);
+
+	if (k->loop->paired)
+		return paired_body(pl, k);
 
 	for (int n = 0; n < k->loop->n_pass; n++) {
 		const struct pass *p = &k->loop->pass[n];
@@ -521,13 +566,15 @@ static const char *hold_columns(struct pl *pl, const struct kern *k)
  * 126, H200).  Neighbours read 64 bytes, so of 16 bits 32 columns share a block. */
 static const char *long_columns(struct pl *pl, struct kern *k)
 {
-	if (ix_num(k->loop->len) < 128)
+	const struct loop *l = k->loop;
+
+	if (ix_num(l->len) < 128)
 		return LONG_COLUMNS;
 	return pl_fmt(pl,
 		"\t\twhile (ty < %d && cols >= 128 * ty && rows * ty >= 2048LL * ww_device(p)->sm_count &&\n"
 		"\t\t\trows * ty < 8192LL * ww_device(p)->sm_count) {\n"
 		"\t\t\tty *= 2;\n\t\t\tif (tx > 16 && tx * ty > 512)\n\t\t\t\ttx /= 2;\n\t\t}\n" LONG_COLUMNS,
-		widest_read(pl, k) >= 4 ? 32 : 16);
+		widest_read(pl, k) * (1 + l->paired) >= 4 ? 32 : 16);
 }
 
 /* The place of a thread's row: its variables, and whether there is such a row. */
@@ -536,8 +583,11 @@ static const char *row_down(struct pl *pl, const struct kern *k)
 	const char *width = ix_text(pl, k->loop->inner);
 	struct ww_str s = pl_text(pl);
 
-	ww_str_addf(&s, "const ix_t row = (live ? at : rows - 1) / %s, %s = (live ? at : rows - 1) %% %s;\n", width,
-		k->loop->lane->name, width);
+	ww_str_addf(&s,
+		k->loop->paired
+			? "const ix_t row = (live ? at : rows - 1) / (%s / V), %s_0 = (live ? at : rows - 1) %% (%s / V) * V;\n"
+			: "const ix_t row = (live ? at : rows - 1) / %s, %s = (live ? at : rows - 1) %% %s;\n",
+		width, k->loop->lane->name, width);
 	pl_decode(pl, &s, "", k->row, k->loop->n_row, "row");
 	return s.p;
 }
@@ -593,7 +643,8 @@ static void print_windows(struct pl *pl, struct kern *k, struct ww_str *s)
 static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
-	const char *cols = ix_text(pl, l->len), *rows = ix_text(pl, ix_mul(pl, l->outer, l->inner));
+	const char *cols = ix_text(pl, l->len), *all = ix_text(pl, ix_mul(pl, l->outer, l->inner));
+	const char *rows = l->paired ? pl_fmt(pl, "%s / V", all) : all;
 
 	ww_str_adds(s,
 		pl_named(pl, k,
@@ -603,18 +654,22 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 			"\tconst int tx = threadIdx.x %% TX, ty = TY > 1 ? threadIdx.x / TX %% TY : 0;\n"
 			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x * TX + tx;\n"
 			"%s\n\t(void)box;\n%s}\n\n",
-			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), l->held ? pl_fmt(pl, ", CH = %s_CH", k->name) : "",
+			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl),
+			l->held         ? pl_fmt(pl, ", CH = %s_CH", k->name)
+				: l->paired ? pl_fmt(pl, ", V = %s_V", k->name)
+							: "",
 			rows, cols,
 			pl_indent(
 				pl, l->across ? row_beside(pl, k) : pl_fmt(pl, "const bool live = at < rows;\n%s", row_down(pl, k)), 1),
 			row_body(pl, k)));
 	k->launch = pl_named(pl, k,
-		"\t{\n\t\tconst long long rows = %s, cols = %s;\n\t\tint tx = 256, ty = 1;\n\n"
+		"\t{\n%s\t\tconst long long rows = %s%s, cols = %s;\n\t\tint tx = 256, ty = 1;\n\n"
 		"\t\twhile (ty < 16 && " LEAST " && rows * ty < 2048LL * ww_device(p)->sm_count) {\n"
 		"\t\t\tty *= 2;\n\t\t\tif (tx > 32 && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
 		"%s\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n"
 		"\t\tww_launch(p, \"@\", ww_cdiv(%s, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
-		rows, cols, l->held ? hold_columns(pl, k) : long_columns(pl, k),
+		l->paired ? pl_fmt(pl, "%s\t\tww_define(p, \"%s_V\", v);\n", pick_v(pl, k), k->name) : "", all,
+		l->paired ? " / v" : "", cols, l->held ? hold_columns(pl, k) : long_columns(pl, k),
 		l->across ? pl_fmt(pl, "ww_cdiv(%s, %d) * %d * ww_cdiv(%s, %d) * %d", ix_text(pl, l->outer), ROWS_BESIDE,
 						ROWS_BESIDE, ix_text(pl, l->inner), l->across, l->across)
 				  : "rows",

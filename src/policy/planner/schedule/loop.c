@@ -308,8 +308,8 @@ int pl_write_loop(struct pl *pl, struct kern *k, const char *start, const char *
 	pl_expr_init(&w.e, pl, k);
 	w.e.vec = !cuda && l->along != SCALARS;
 	w.e.down = cuda && l->along == ROWS;
-	w.e.cuda_vec = cuda && (l->along == COLUMNS || (w.e.down && l->held));
-	w.e.vload_index = w.e.down ? "[j][0]" : l->held ? "[j][l]" : l->asks_ahead ? "[u][l]" : "[l]";
+	w.e.cuda_vec = cuda && (l->along == COLUMNS || (w.e.down && (l->held || l->paired)));
+	w.e.vload_index = l->paired ? "[l]" : w.e.down ? "[j][0]" : l->held ? "[j][l]" : l->asks_ahead ? "[u][l]" : "[l]";
 	w.e.lane = cuda || w.e.vec ? l->lane : NULL;
 	w.e.block[1] = &w.row;
 	w.e.block[2] = &w.col;
@@ -451,7 +451,7 @@ int pl_unrolled_down(struct pl *pl, struct kern *k)
 		return (int)n;
 	if (ix_num(pl_extent(pl, k->row, k->n_row)) < 32 * (int64_t)pl->dev.sm_count)
 		return UNDER_WAY;
-	return cost <= LITTLE_WORK && reads_narrow(pl, k) ? UNDER_WAY : 4;
+	return cost <= LITTLE_WORK && (k->loop->paired || reads_narrow(pl, k)) ? UNDER_WAY : 4;
 }
 
 /* Threads that share a row: PL_DOWN, or more of few rows, as FEW_ROWS of print/cuda.c has it; of blocks of 1,024
@@ -531,6 +531,43 @@ static int has_several(struct pl *pl, const struct kern *k)
 		k->n_out == 1 && ix_num(pl_extent(pl, k->row, k->n_row)) >= 1024 * SEVERAL * 8 * (int64_t)pl->dev.sm_count;
 }
 
+/* cuda: may a thread of row kernel k, which goes along its columns once, have two neighbouring rows?  Long columns of
+ * one operand of 16 bits, many of them: a warp asks for 64 bytes of each column else, in as many instructions as of
+ * floats (512 x 160 x 3,072 bfloat16: 160 us, memory takes 120, H200). */
+static int may_be_paired(struct pl *pl, struct kern *k)
+{
+	enum { ROWS_EACH = 512 /* multiprocessor */, NEIGHBOURS = 64 };
+	const struct loop *l = k->loop;
+	const struct ix_atom *lane = k->row[k->n_row - 1];
+	int64_t cols = ix_num(l->len);
+
+	if (l->n_pass != 1 || l->several || *l->pass[0].row || *l->pass[0].inside || *l->pass[0].last ||
+		pl_knobs(pl, k->id)->plain || pl_stores_per_column(k) || cols <= WINDOW_OF_LOADS || k->n_red > 2 ||
+		ix_num(lane->b) < NEIGHBOURS || ix_num(lane->b) % 2 ||
+		ix_num(pl_extent(pl, k->row, k->n_row)) < ROWS_EACH * (int64_t)pl->dev.sm_count)
+		return 0;
+	for (int o = 0; o < k->n_out; o++) /* what is stored along another axis has threads of its own (stores_beside()) */
+		if (!pl_runs_along(pl, pl_offset(pl, k->out[o]->root, k->out_idx[o]), lane))
+			return 0;
+	for (int i = 0; i < k->n_red; i++)
+		if (k->red[i]->red >= RED_ARGMAX || l->step[i].by || l->step[i].gathers ||
+			strcmp(pl_acc_type(k->red[i]->arg[0]->dt), "float") != 0)
+			return 0;
+	return 1;
+}
+
+/* The same with pairs of rows; 0: they are not loaded together, or what is loaded once a row would need pairs, too. */
+static int write_paired(struct pl *pl, struct kern *k, const char *start, const char *first)
+{
+	struct loop *l = k->loop;
+	const struct pass *p = &l->pass[0];
+
+	l->paired = 1;
+	pl_write_loop(pl, k, start, "if (live)\n\t", first);
+	return p->n_load == 1 && pl_is_half(p->load[0].buf->dt) && !p->load[0].cond && !p->load[0].one &&
+		!p->load[0].apart && !*p->row && !*p->inside && pl_divides(p->load[0].base, l->lane, 2);
+}
+
 /* cuda: a thread is a row.  It holds what several passes read, if that fits. */
 static void write_down(struct pl *pl, struct kern *k, const char *start, const char *first)
 {
@@ -551,6 +588,10 @@ static void write_down(struct pl *pl, struct kern *k, const char *start, const c
 	pl_save_passes(pl, k);
 	pl_write_loop(pl, k, start, "if (live)\n\t", first);
 	l->several = has_several(pl, k) ? SEVERAL : 0;
+	if (may_be_paired(pl, k) && !write_paired(pl, k, start, first)) {
+		l->paired = 0;
+		pl_write_loop(pl, k, start, "if (live)\n\t", first);
+	}
 }
 
 /* cuda: columns of rows that share a block, at most: PL_TURNED rows of them fit static shared memory. */
@@ -786,7 +827,7 @@ static void cuda_rows(struct pl *pl, struct kern *k)
 		pl_write_loop(pl, k, start, "if (live)\n\t", "if (live && lane == 0 && rank == 0)\n\t");
 	}
 	l->threads = kn->rows.threads;
-	l->vec = pl_or_else(kn->rows.vec, l->along == COLUMNS ? pl_widest_element(k) : 1);
+	l->vec = l->paired ? 2 : pl_or_else(kn->rows.vec, l->along == COLUMNS ? pl_widest_element(k) : 1);
 }
 
 static void loop_rows(struct pl *pl, struct kern *k)

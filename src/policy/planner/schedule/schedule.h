@@ -79,6 +79,7 @@ struct loop {
 	int held, cluster;      /* cuda, rows: vectors stay in registers between passes; several blocks may share a row */
 	int stepwise;           /* cuda, rows: small blocks go along their row step by step */
 	int several;            /* cuda, a thread is a row of a few columns that mostly lie inside: it has so many; or 0 */
+	int paired;             /* cuda, a thread is a row: it has V neighbours, whose elements are loaded together */
 	const struct buf *ring; /* cuda, rows: what a cluster's blocks bring to shared memory row by row, while earlier rows
 	                         * are done (ww/ring.cuh); or NULL */
 	int others; /* of a ring: vectors that do not lie as its rows: 0: none, 1: whole at the sizes at hand, 2: some not
