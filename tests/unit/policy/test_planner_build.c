@@ -3955,6 +3955,9 @@ static void test_work_is_not_repeated(void **state)
 		/* long columns of 16 bits in pairs, also where two reductions read them */
 		{ "paired_columns.json", "const long long rows = (S0*S1*S3*S4) / v, cols = S2;",
 			"ww::load(in_x + (i22*S2*S3*S4 + i20*S3*S4 + i21_0), x0);\n" },
+		/* what rows became, over the root mean square of all of it: one kernel behind the rows' */
+		{ "normed_losses.json",
+			"k0  rows: smooth_l1_loss, mean, add, sqrt\n *   k1  rows: pow_1, mean_1, add_1, rsqrt, mul\n */", "" },
 		/* the rows of a small matrix are vectors, loaded ahead of the sums over them */
 		{ "small_matrices.json", "", "ww::load(p_blocks + (i17*64 + 8 + c), x1);" },
 		/* places that all columns share are looked for once for all of them */
