@@ -3958,6 +3958,11 @@ static void test_work_is_not_repeated(void **state)
 		/* what rows became, over the root mean square of all of it: one kernel behind the rows' */
 		{ "normed_losses.json",
 			"k0  rows: smooth_l1_loss, mean, add, sqrt\n *   k1  rows: pow_1, mean_1, add_1, rsqrt, mul\n */", "" },
+		/* an operand beside one that lies channels-last, of which columns are summed for each channel, is turned once;
+		   a sum over the channels reads it as it lies */
+		{ "turned_beside.json", "k0  channels last: div\n *   k1  rows: div, relu, sum_1\n *   k2  rows: mul, sum_2\n",
+			"" },
+		{ "turned_beside.json", "k2  rows: mul, sum_2\n", "in_y[" },
 		/* the rows of a small matrix are vectors, loaded ahead of the sums over them */
 		{ "small_matrices.json", "", "ww::load(p_blocks + (i17*64 + 8 + c), x1);" },
 		/* places that all columns share are looked for once for all of them */

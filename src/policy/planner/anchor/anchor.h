@@ -191,6 +191,9 @@ struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x);
 /* x, an operand of n: the copy of this input that a convolution has had made channels-last, where `beside`, the other
  * operand, lies so too, and what is made of both is read by another convolution; else x. */
 struct val *pl_copy_last(const struct pl *pl, const struct gnode *n, struct val *x, const struct val *beside);
+/* x, an operand of n: a copy of this input channels-last, where `beside`, the other operand, is an input that lies so,
+ * and what is made of both is reduced for each channel, by threads along them; else x. */
+struct val *pl_turn_beside(struct pl *pl, struct gnode *n, struct val *x, const struct val *beside);
 /* Does a convolution with k filters run faster channels-last?  cuDNN pads channels to 16 bytes, except the few of an
  * image. */
 int pl_gains_last(const struct anchor *s, const struct ix *k);

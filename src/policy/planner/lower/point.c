@@ -79,7 +79,8 @@ static void binary(struct pl *pl, struct gnode *n)
 
 	if (alpha && (alpha->kind == G_INT || alpha->kind == G_FLOAT) && alpha->f != 1)
 		b = MUL(b, pl_cast(pl, pl_val_of(pl, alpha), n->meta[0].dt));
-	done(n, pl_op2(pl, n->variant, pl_copy_last(pl, n, a, b), pl_copy_last(pl, n, b, a)));
+	a = pl_turn_beside(pl, n, pl_copy_last(pl, n, a, b), b);
+	done(n, pl_op2(pl, n->variant, a, pl_turn_beside(pl, n, pl_copy_last(pl, n, b, a), a)));
 }
 
 static void rsub(struct pl *pl, struct gnode *n)
@@ -157,6 +158,8 @@ static void division(struct pl *pl, struct gnode *n)
 		done(n, q);
 		return;
 	}
+	a = pl_turn_beside(pl, n, a, b);
+	b = pl_turn_beside(pl, n, b, a);
 	if (b->kind == V_CONST && b->f != 0 && !*mode && log2(fabs(b->f)) == floor(log2(fabs(b->f))))
 		q = MUL(a, pl_constf(pl, b->dt, 1 / b->f)); /* exact: b is a power of two */
 	else

@@ -2,6 +2,8 @@
 #include "policy/planner/anchor/conv/conv.h"
 #include "policy/planner/lower/lower.h"
 
+#include <string.h>
+
 /* Are contiguous and channels-last the same layout of x? */
 static int same_order(const struct val *x)
 {
@@ -181,6 +183,62 @@ struct val *pl_copy_last(const struct pl *pl, const struct gnode *n, struct val 
 			if (is_turn_of(pl->anchor[i], x))
 				return pl->anchor[i]->out;
 	return x;
+}
+
+/* Is node n reduced over dimensions without the channels, it alone, or what is made of it element by element? */
+static int keeps_channels(const struct pl *pl, const struct gnode *n)
+{
+	static const char *const reductions[] = { "sum", "mean", "prod", "amax", "amin", "max.dim", "min.dim", "var", "std",
+		"logsumexp", "linalg_vector_norm" };
+	const struct gnode *m = n + 1, *end = pl->node + pl->n_node;
+	const struct garg *dims;
+	int at;
+
+	while (m < end && !(m->n_arg && pl_refers(&m->arg[0], n->name)))
+		m++;
+	if (m == end || pl_count_readers(pl, n->name) != 1 || !m->row)
+		return 0;
+	for (size_t i = 0; i < WW_ARRAY_LEN(reductions); i++) {
+		if (strcmp(m->row->op, reductions[i]))
+			continue;
+		at = strcmp(m->row->op, "linalg_vector_norm") ? 1 : 2;
+		dims = at < m->n_arg ? &m->arg[at] : NULL;
+		if (!dims || (dims->kind != G_INT && (dims->kind != G_LIST || !dims->n)))
+			return 0;
+		for (int d = 0; d < (dims->kind == G_LIST ? dims->n : 1); d++) {
+			const struct garg *of = dims->kind == G_LIST ? &dims->item[d] : dims;
+
+			if (of->kind != G_INT || of->i == 1 || of->i == 1 - n->meta[0].rank)
+				return 0;
+		}
+		return 1;
+	}
+	return m->meta[0].rank == n->meta[0].rank && m->n_out == 1 &&
+		!memcmp(m->meta[0].size, n->meta[0].size, (size_t)n->meta[0].rank * sizeof(n->meta[0].size[0])) &&
+		keeps_channels(pl, m);
+}
+
+struct val *pl_turn_beside(struct pl *pl, struct gnode *n, struct val *x, const struct val *beside)
+{
+	/* Of what each reading across memory takes beyond one along it, eight sectors of L2 in place of one; of the copy.
+	 */
+	static const double ACROSS_BYTES = 1.1e6, COPY_BYTES = 2e6, COPY_US = 2.5;
+	double bytes;
+
+	if (pl->target != WW_TARGET_CUDA || pl_all_plain(pl) || beside->kind != V_BUF || x->rank != beside->rank ||
+		x->rank < 4 || !large_buffer(x) || !is_stored_last(pl, beside) || same_order(x) || ix_num(x->size[1]) < 32 ||
+		!keeps_channels(pl, n))
+		return x;
+	for (int d = 1; d < x->rank; d++)
+		if (ix_num(x->size[d]) != ix_num(beside->size[d]))
+			return x;
+	bytes = (double)pl_numel_now(x) * pl_itemsize(x->dt);
+	if ((double)pl_numel_now(beside) * pl_itemsize(x->dt) / ACROSS_BYTES < 2 * (COPY_US + bytes / COPY_BYTES))
+		return x;
+	for (int i = 0; i < pl->n_anchor; i++)
+		if (is_turn_of(pl->anchor[i], x))
+			return pl->anchor[i]->out;
+	return pl_turn(pl, n, x);
 }
 
 /* How many tensors of x's size an expression reads, of *left values at most. */
