@@ -27,17 +27,17 @@ VARIANTS = os.environ.get("WW_VARIANTS") or os.path.join(os.path.dirname(WW), "t
 # one of each kind of kernel, and with "all" the others
 GRAPHS = ["adjoining_windows", "attention_masks", "channels_last", "concatenated_last", "few_channels",
           "joined_pieces", "lanes_apart", "masked_products", "norm_beside", "pieces_scanned", "pooled_last",
-          "product_ends", "residual_sums", "rnn_forms", "rnn_of_rows", "rnn_stack", "rows_of_parts",
-          "scans_in_rows", "small_matrices", "sorts", "stored_last", "thin_products", "turned_products", "turned_results",
+          "product_ends", "residual_sums", "rnn_forms", "rnn_of_rows", "rnn_stack", "rows_of_parts", "scans_in_rows",
+          "small_matrices", "sorts", "stored_last", "thin_products", "turned_products", "turned_results",
           "turned_rows", "windows"]
 OTHERS = ["across", "attention_bands", "attention_halves", "attention_hot", "batch_last", "channels_alone",
           "channels_last_3d", "few_columns", "first_across", "first_few", "gated_last", "gather_outer", "groups_last",
-          "groups_scanned", "halves_turned", "held_columns", "kept_down", "last_step", "lines_shared",
-          "modulated", "phases", "phases_apart", "rows_apart", "rows_beside", "running_minimum",
+          "groups_scanned", "halves_turned", "held_columns", "kept_down", "lanes_repeated", "last_step",
+          "lines_shared", "modulated", "phases", "phases_apart", "rows_apart", "rows_beside", "running_minimum",
           "scaled_heads", "scan_beside_maximum", "scans_back_in_rows", "scans_from_the_end", "short_products",
-          "shuffled_channels", "sizes_alike", "small_products", "softmax_last", "sorted_values",
-          "stored_across", "summed_places", "tokens_turned", "transposed_columns", "transposed_volume",
-          "windows_kept", "windows_of_windows"]
+          "shuffled_channels", "sizes_alike", "small_products", "softmax_last", "sorted_values", "stored_across",
+          "summed_places", "tokens_turned", "transposed_columns", "transposed_volume", "windows_kept",
+          "windows_of_windows"]
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 
 

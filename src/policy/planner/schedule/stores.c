@@ -162,8 +162,14 @@ const char *pl_cuda_arrays(struct pl *pl, const struct vload *v, int n, const ch
 {
 	const char *s = "";
 
-	for (int i = 0; i < n; i++)
-		s = pl_fmt(pl, "%s%s %s%s;\n", s, pl_cuda_loaded(&v[i]), v[i].name, v[i].one ? "[1]" : dims);
+	for (int i = 0; i < n; i++) {
+		const char *own = v[i].one ? "[1]"
+			: v[i].repeats /* those of a vector's lanes: "[V]" is the last dimension */
+			? pl_fmt(pl, "%.*s(V + %d) / %d]", (int)strlen(dims) - 2, dims, v[i].repeats - 1, v[i].repeats)
+			: dims;
+
+		s = pl_fmt(pl, "%s%s %s%s;\n", s, pl_cuda_loaded(&v[i]), v[i].name, own);
+	}
 	return s;
 }
 
