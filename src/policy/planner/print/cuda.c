@@ -470,6 +470,7 @@ static const char *paired_body(struct pl *pl, struct kern *k)
 	const char *start = pl_fmt(pl, "%s_0", l->lane->name), *one = one_of_pair(pl, k);
 	struct ww_str s = pl_text(pl), b = pl_text(pl);
 
+	ww_str_adds(&s, p->row);
 	for (int i = 0; i < k->n_red; i++) {
 		const struct val *r = k->red[i];
 

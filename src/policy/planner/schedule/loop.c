@@ -533,19 +533,18 @@ static int has_several(struct pl *pl, const struct kern *k)
 }
 
 /* cuda: may a thread of row kernel k, which goes along its columns once, have two neighbouring rows?  Long columns of
- * one operand of 16 bits, many of them: a warp asks for 64 bytes of each column else, in as many instructions as of
+ * operands of 16 bits, many of them: a warp asks for 64 bytes of each column else, in as many instructions as of
  * floats (512 x 160 x 3,072 bfloat16: 160 us, memory takes 120, H200). */
 static int may_be_paired(struct pl *pl, struct kern *k)
 {
-	enum { ROWS_EACH = 512 /* multiprocessor */, NEIGHBOURS = 64 };
+	enum { ROWS_EACH = 512 /* multiprocessor */, NEIGHBOURS = 32 };
 	const struct loop *l = k->loop;
 	const struct ix_atom *lane = k->row[k->n_row - 1];
 	int64_t cols = ix_num(l->len);
 
-	if (l->n_pass != 1 || l->several || *l->pass[0].row || *l->pass[0].inside || *l->pass[0].last ||
-		pl_knobs(pl, k->id)->plain || pl_stores_per_column(k) || cols <= WINDOW_OF_LOADS || k->n_red > 2 ||
-		ix_num(lane->b) < NEIGHBOURS || ix_num(lane->b) % 2 ||
-		ix_num(pl_extent(pl, k->row, k->n_row)) < ROWS_EACH * (int64_t)pl->dev.sm_count)
+	if (l->n_pass != 1 || l->several || *l->pass[0].inside || *l->pass[0].last || pl_knobs(pl, k->id)->plain ||
+		pl_stores_per_column(k) || cols <= WINDOW_OF_LOADS || k->n_red > 2 || ix_num(lane->b) < NEIGHBOURS ||
+		ix_num(lane->b) % 2 || ix_num(pl_extent(pl, k->row, k->n_row)) < ROWS_EACH * (int64_t)pl->dev.sm_count)
 		return 0;
 	for (int o = 0; o < k->n_out; o++) /* what is stored along another axis has threads of its own (stores_beside()) */
 		if (!pl_runs_along(pl, pl_offset(pl, k->out[o]->root, k->out_idx[o]), lane))
@@ -560,13 +559,19 @@ static int may_be_paired(struct pl *pl, struct kern *k)
 /* The same with pairs of rows; 0: they are not loaded together, or what is loaded once a row would need pairs, too. */
 static int write_paired(struct pl *pl, struct kern *k, const char *start, const char *first)
 {
+	enum { LOADS = 3 };
 	struct loop *l = k->loop;
 	const struct pass *p = &l->pass[0];
+	int halves = 0;
 
 	l->paired = 1;
 	pl_write_loop(pl, k, start, "if (live)\n\t", first);
-	return p->n_load == 1 && pl_is_half(p->load[0].buf->dt) && !p->load[0].cond && !p->load[0].one &&
-		!p->load[0].apart && !*p->row && !*p->inside && pl_divides(p->load[0].base, l->lane, 2);
+	for (int i = 0; i < p->n_load; i++) {
+		if (p->load[i].cond || p->load[i].one || p->load[i].apart || !pl_divides(p->load[i].base, l->lane, 2))
+			return 0;
+		halves += pl_is_half(p->load[i].buf->dt);
+	}
+	return halves && halves == p->n_load && halves <= LOADS && !*p->inside && !strstr(p->row, l->lane->name);
 }
 
 /* cuda: a thread is a row.  It holds what several passes read, if that fits. */
