@@ -1308,8 +1308,8 @@ static void test_recurrent_rows(void **state)
 {
 	static const struct {
 		const char *name;
-		int rows, stacks;
-	} want[] = { { "rnn_of_rows.json", 0, 3 }, { "rnn_forms.json", 1, 2 } };
+		int rows, stacks, left; /* 64 rows of 331 units: blocks that share a chain take longer than cuDNN */
+	} want[] = { { "rnn_of_rows.json", 0, 3, 0 }, { "rnn_forms.json", 1, 2, 0 }, { "gru_of_few_steps.json", 0, 0, 1 } };
 	json_t *d = device();
 
 	(void)state;
@@ -1319,7 +1319,7 @@ static void test_recurrent_rows(void **state)
 
 		ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
 		assert_true(r.ok);
-		assert_int_equal(count(r.plan_text, "ww_pytorch(p"), 0);
+		assert_int_equal(count(r.plan_text, "ww_pytorch(p"), want[i].left);
 		assert_int_equal(count(r.plan_text, "ww_recipe_rnn(p"), want[i].rows);
 		assert_int_equal(count(r.plan_text, "ww_recipe_rnn_stack(p"), want[i].stacks);
 		ww_pl_result_release(&r);

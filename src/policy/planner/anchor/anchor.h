@@ -275,6 +275,9 @@ struct pl_rnn_stack {
 /* Estimated microseconds; infinity where no launch holds their weights. */
 double pl_rnn_stack_us(
 	const struct pl *pl, enum pl_cell cell, int chains, int beside, double steps, double batch, double hidden);
+/* Do the blocks of that launch share its chains, so that states pass through memory? */
+int pl_rnn_stack_is_shared(
+	const struct pl *pl, enum pl_cell cell, int chains, int beside, double steps, double batch, double hidden);
 /* All steps: (chains, steps, batch, hidden), beside (steps, batch, chains, hidden).  LSTM appends one step, as pl_rnn()
  * does.  gx is (steps, batch, gates * hidden) with the biases b_ih. */
 struct val *pl_rnn_stack(struct pl *pl, struct gnode *n, const struct pl_rnn_stack *r);

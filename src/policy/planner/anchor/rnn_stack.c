@@ -10,17 +10,30 @@
 static const int gates[] = { 1, 1, 3, 4 };
 static const char *const cells[] = { "TANH", "RELU", "GRU", "LSTM" };
 
-double pl_rnn_stack_us(
+/* held 0: there is no launch that holds its weights. */
+static struct ww_rnn_stack_tile tile_of(
 	const struct pl *pl, enum pl_cell cell, int chains, int beside, double steps, double batch, double hidden)
 {
 	const struct ww_rnn_stack_size size = { gates[cell], cell == CELL_LSTM, chains, !beside && chains > 1,
 		(long long)steps, (long long)batch, (long long)hidden, pl->dev.sm_count, pl->dev.shared_per_block_bytes };
-	struct ww_rnn_stack_tile t;
 
 	if (!size.batch || !size.hidden || chains > PL_MAX_CHAINS)
-		return INFINITY;
-	t = ww_rnn_stack_choose(&size);
+		return (struct ww_rnn_stack_tile){ 0 };
+	return ww_rnn_stack_choose(&size);
+}
+
+double pl_rnn_stack_us(
+	const struct pl *pl, enum pl_cell cell, int chains, int beside, double steps, double batch, double hidden)
+{
+	const struct ww_rnn_stack_tile t = tile_of(pl, cell, chains, beside, steps, batch, hidden);
+
 	return t.held ? t.us : INFINITY;
+}
+
+int pl_rnn_stack_is_shared(
+	const struct pl *pl, enum pl_cell cell, int chains, int beside, double steps, double batch, double hidden)
+{
+	return !tile_of(pl, cell, chains, beside, steps, batch, hidden).alone;
 }
 
 /* Has chain i products of its input that were computed before? */
