@@ -218,8 +218,9 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256) split_given(
 }
 
 /* The largest magnitude of each column of a (k, n) matrix with row stride sk, by maxima of bits: the order does not
- * matter. amax is zeroed beforehand.  Grid (n / 128 up, parts of k, batch), block 128. */
-template <int UNUSED = 0> __global__ void __launch_bounds__(128)
+ * matter. amax is zeroed beforehand.  A thread has AHEAD loads under way.  Grid (n / 128 up, parts of k, batch), block
+ * 128. */
+template <int AHEAD> __global__ void __launch_bounds__(128)
 	absmax_cols(const float *x, long long sb, long long sk, int k, int n, unsigned *amax)
 {
 	wait_for_last();
@@ -228,10 +229,17 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(128)
 	const float *src = x + blockIdx.z * sb + col;
 	unsigned top = 0;
 
-	if (col >= n)
+	if (col >= n || first >= last)
 		return;
-	for (int r = first; r < last; r++)
-		top = max(top, magnitude(src[r * sk]));
+	for (int r = first; r < last; r += AHEAD) {
+		float v[AHEAD];
+#pragma unroll
+		for (int i = 0; i < AHEAD; i++) /* beyond the end the last one again */
+			v[i] = src[min(r + i, last - 1) * sk];
+#pragma unroll
+		for (int i = 0; i < AHEAD; i++)
+			top = max(top, magnitude(v[i]));
+	}
 	atomicMax(&amax[(long long)blockIdx.z * n + col], top);
 }
 

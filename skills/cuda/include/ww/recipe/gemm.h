@@ -47,10 +47,14 @@ static struct ww_operand ww_recipe_split(struct ww_plan *p, const struct ww_matr
 		ww_arg_buf(p, o.buf, 0);
 		ww_arg_buf(p, o.amax, 0);
 	} else if (m->row_stride == 1 && o.kp / 32 <= 65535) {
+		/* 16 rows of k a thread, all of which it loads at once, where blocks are few; else 64. */
+		const long long ahead = 16, most = 8LL * ww_device(p)->sm_count, blocks = ww_cdiv(o.rows, 128) * o.batch;
 		long long parts = ww_max(1, ww_min(64, o.k / 64));
 
+		while (parts < 64 && 2 * parts * ahead <= o.k && parts * blocks < most)
+			parts *= 2;
 		ww_memset(p, o.amax, 0, 4 * o.batch * o.rows, 0);
-		ww_launch(p, "ww::absmax_cols<0>", ww_cdiv(o.rows, 128), parts, o.batch, 128, 1, 1);
+		ww_launch(p, "ww::absmax_cols<16>", ww_cdiv(o.rows, 128), parts, o.batch, 128, 1, 1);
 		ww_arg_buf(p, m->buf, m->offset_bytes);
 		ww_arg_i64(p, m->batch_stride);
 		ww_arg_i64(p, m->k_stride);
