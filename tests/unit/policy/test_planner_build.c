@@ -140,7 +140,7 @@ static void test_rows_apart(void **state)
 	build(g, "cuda", &r);
 	assert_true(r.ok);
 	holds(r.device_text, want, WW_ARRAY_LEN(want));
-	assert_non_null(strstr(r.plan_text, "int high = 8, down = 4;"));
+	assert_non_null(strstr(r.plan_text, "int high = 8, down = 4, tall = 1;"));
 	assert_int_equal(r.n_kern, 13);
 	ww_pl_result_release(&r);
 	json_decref(g);
@@ -3934,7 +3934,7 @@ static void test_work_is_not_repeated(void **state)
 		/* an operand read against its direction does not lie along the rows, but the others do */
 		{ "flipped_mean.json", "k0  rows: sin, mean, flip\n", "row = (live ? at : rows - 1) / S2, " },
 		/* patches of 4 x 4: a row of an image is joined of four quotients and remainders, and read by tiles */
-		{ "patches_across.json", "k0  pointwise: ", "row = (tile / tiles * DOWN + warp % DOWN) * HIGH" },
+		{ "patches_across.json", "k0  pointwise: ", "row = (below * DOWN + warp % DOWN) * HIGH" },
 		/* what each element is divided by has no branch ahead of other loads */
 		{ "patches_across.json", "k0  pointwise: ", "pl_div_by(v3, 3.0f, 1.0f / 3.0f)" },
 		/* vectors of 8 bytes: a thread asks for two */

@@ -47,14 +47,17 @@ static const char *point_place(struct pl *pl, const struct kern *k)
 		"\t\tenum { HIGH = @_HIGH, WIDE = 32 / HIGH, DOWN = @_DOWN, FAR = WIDE * (@_BLOCK / 32 / DOWN) };\n"
 		"\t\tconst ix_t tiles = (cols + FAR - 1) / FAR, tile = (ix_t)%s * @_U + u;\n"
 		"\t\tconst int warp = threadIdx.x / 32, lane = threadIdx.x %% 32;\n"
-		"\t\tconst ix_t row = (tile / tiles * DOWN + warp %% DOWN) * HIGH + lane / WIDE;\n"
-		"\t\tconst ix_t at = tile %% tiles * FAR + warp / DOWN * WIDE + lane %% WIDE, c = at * V;\n\n"
+		"\t\tconst ix_t below = tile / (@_TALL * tiles) * @_TALL + tile %% @_TALL, beside = tile / @_TALL %% tiles;\n"
+		"\t\tconst ix_t row = (below * DOWN + warp %% DOWN) * HIGH + lane / WIDE;\n"
+		"\t\tconst ix_t at = beside * FAR + warp / DOWN * WIDE + lane %% WIDE, c = at * V;\n\n"
 		"\t\tif (at >= cols || row * cols >= total)\n\t\t\tcontinue;\n",
 		block_of(k));
 }
 
-/* Text of plan.c: the shape of the tiles.  Where a row has few vectors (the channels of an image), more rows are in a
- * tile: else threads would have no column. */
+/* Text of plan.c: the shape of the tiles, and their order.  Where a row has few vectors (the channels of an image),
+ * more rows are in a tile: else threads would have no column.  Up to eight tiles one below the other come before those
+ * beside them, as far as the last axis of the rows has whole ones: along the lane alone, blocks that run at a time
+ * would read 128 bytes of each of 34,000 rows (a matrix of 4,096 columns), each in another page of memory. */
 static const char *point_shape(struct pl *pl, const struct kern *k)
 {
 	const struct loop *l = k->loop;
@@ -63,11 +66,14 @@ static const char *point_shape(struct pl *pl, const struct kern *k)
 	if (!l->across)
 		return "";
 	return pl_named(pl, k,
-		"\t\tint high = %d, down = %d;\n\n"
+		"\t\tint high = %d, down = %d, tall = 1;\n\n"
 		"\t\twhile (high < 32 && 32 / high >= 2 * (%s / v))\n\t\t\thigh *= 2;\n"
 		"\t\twhile (down < %d && 32 / high * (%d / down) >= 2 * (%s / v))\n\t\t\tdown *= 2;\n"
-		"\t\tww_define(p, \"@_HIGH\", high);\n\t\tww_define(p, \"@_DOWN\", down);\n",
-		l->across, (int)ww_min(4, warps), ix_text(pl, l->len), warps, warps, ix_text(pl, l->len));
+		"\t\twhile (tall < 8 && %s %% (2 * tall * down * high) == 0)\n\t\t\ttall *= 2;\n"
+		"\t\tww_define(p, \"@_HIGH\", high);\n\t\tww_define(p, \"@_DOWN\", down);\n"
+		"\t\tww_define(p, \"@_TALL\", tall);\n",
+		l->across, (int)ww_min(4, warps), ix_text(pl, l->len), warps, warps, ix_text(pl, l->len),
+		ix_text(pl, k->row[l->n_row - 1]->b));
 }
 
 /* Text of plan.c: the number of blocks. */

@@ -432,6 +432,17 @@ static int is_spread(struct pl *pl, struct kern *k)
 	return found;
 }
 
+enum { TILE_ROWS = 8 };
+
+/* May blocks have 512 threads?  A warp's tile that has 16 rows has 32 bytes of the lane: a block of 16 warps stores
+ * whole lines, of eight only halves.  Not of so few elements that multiprocessors would be half empty, nor of a short
+ * lane that 64 elements do not divide: more threads would have no column. */
+static int has_wide_tiles(const struct pl *pl, const struct loop *l)
+{
+	return ix_num(l->outer) * ix_num(l->len) >= 8 * 512 * 8 * (int64_t)pl->dev.sm_count &&
+		(ix_num(l->len) % 64 == 0 || ix_num(l->len) >= 1024);
+}
+
 void pl_loop_point(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
@@ -452,6 +463,8 @@ void pl_loop_point(struct pl *pl, struct kern *k)
 	l->tile = l->across && !cuda ? ACROSS_COLUMNS : pl_or_else(kn->cpu_point.tile, 16384);
 	l->unroll = cuda ? pl_or_else(kn->point.unroll, l->by_row ? 4 : 1) : pl_or_else(kn->cpu_point.unroll, 4);
 	l->threads = pl_or_else(kn->point.threads, 256);
+	if (cuda && !turned && l->across > TILE_ROWS && !kn->point.threads && has_wide_tiles(pl, l))
+		l->threads = 512;
 	l->vec = turned ? TURNED_VECTOR : l->along == COLUMNS ? pl_widest_loads(k) : 1;
 	if (cuda && l->along == COLUMNS && !l->across && is_spread(pl, k))
 		l->vec = 1;
