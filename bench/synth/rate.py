@@ -50,6 +50,13 @@ def main(directory, seconds=None, since=None):
         print(f"  {s:9} {sum(wall) / len(rows):8.3f} {sum(cpu) / len(rows):8.3f} ({max(cpu):.2f})")
     print(f"  all       {sum(w for r in rows for w, _ in r['cost'].values()) / len(rows):8.3f} "
           f"{sum(c for r in rows for _, c in r['cost'].values()) / len(rows):8.3f}")
+    shares = [r["share"] for r in rows if "share" in r]
+    for stage in ("load", "eager", "compile"):
+        spent = [s[stage] for s in shares if stage in s]
+        if len(spent) > 9:
+            print(f"  shares of the lease, {stage}: waited at the gate {statistics.mean(s[0] for s in spent):.2f} s, held "
+                  f"{statistics.mean(s[1] for s in spent):.2f} s, longest pieces, deciles:",
+                  [round(x, 2) for x in statistics.quantiles([s[2] for s in spent], n=10)])
     memory = [peak / values for r in rows if "bytes" in r for values, peak, *_ in [r["bytes"]] if values]
     if len(memory) > 19:
         print("  peak memory over bytes of inputs and values, by twentieths:",

@@ -355,7 +355,7 @@ def candidates(path, last, breaks, rng):
         inputs = rng.uniform(0.11, 0.33) * bytes_
         out.append({"eager_s": eager, "compile_s": times.get("compile_us", 0) / 1e6 or 0.6 * eager, "bytes": bytes_,
                     "kept": like["bytes"][1] / GIB, "inputs": inputs, "outputs": max(0.1, 0.35 * bytes_),
-                    "compiler_s": max(0.3, r["cost"].get("compile", [0, 0])[1] - 0.3),
+                    "compiler_s": max(0.3, r["cost"].get("compile", [0, 0])[1] - 0.3 * ("compiled" not in r["cost"])),
                     "kind": "row" if "row" in r else "decided" if "decided" in r
                     else "time" if r["reason"].startswith("too ") else "eager"})
     out += [dict(rng.choice(out)) for _ in range(max(2000, len(out)))]

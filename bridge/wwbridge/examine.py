@@ -23,6 +23,7 @@ from .baseline import Runner
 from .compiler import tune_briefly
 from .parts import finite
 from .promoted import floating
+from .share import Share
 from .tensors import span, sub_seed
 from .tokens import tokens
 
@@ -325,6 +326,14 @@ class Examination:
 
 
 def examine(task, seed, stage, compiler, memory_bytes):
+    answer = look(task, seed, stage, compiler, memory_bytes)
+    share = task.target.share
+    if isinstance(share, Share):
+        answer["share_s"] = share.account()
+    return answer
+
+
+def look(task, seed, stage, compiler, memory_bytes):
     if stage == "text":
         # before anything is compared on the device
         peak = torch.cuda.max_memory_reserved(task.device) if task.target.kind == "cuda" else 0

@@ -9,17 +9,29 @@ class Share:
     def __init__(self, gate, lock, sync):
         self.gate, self.lock, self.sync, self.depth = gate, lock, sync, 0
         self.seconds = 0.0  # that the last piece of work took, others' work beside it included
+        self.spent = [0.0] * 3  # seconds: waited at the gate, held a share, the longest piece of work
 
     def take(self):
+        asked = time.monotonic()
         fcntl.flock(self.gate, fcntl.LOCK_EX)
         fcntl.flock(self.lock, fcntl.LOCK_SH)
         fcntl.flock(self.gate, fcntl.LOCK_UN)
+        self.taken = time.monotonic()
+        self.spent[0] += self.taken - asked
 
     def give(self):
         try:
             self.sync()
         finally:
             fcntl.flock(self.lock, fcntl.LOCK_UN)
+            held = time.monotonic() - self.taken
+            self.spent[1] += held
+            self.spent[2] = max(self.spent[2], held)
+
+    def account(self):
+        """What has been spent since the last account."""
+        spent, self.spent = self.spent, [0.0] * 3
+        return spent
 
     def rest(self):
         """In the middle of a long piece of work: a measurement that waits comes first."""

@@ -34,6 +34,7 @@ void ww_synth_result_release(struct ww_synth_result *r)
 	json_decref(r->row);
 	json_decref(r->graph);
 	json_decref(r->mark);
+	json_decref(r->shares);
 	*r = (struct ww_synth_result){ 0 };
 }
 
@@ -337,12 +338,25 @@ static enum ww_rc load(struct ww_synth_checker *c, const struct ww_task *task, u
 	return rc;
 }
 
+static void keep_shares(enum ww_examine stage, const json_t *facts, struct ww_synth_result *out)
+{
+	static const char *const names[] = {
+		[WW_EXAMINE_TEXT] = "load", [WW_EXAMINE_EAGER] = "eager", [WW_EXAMINE_COMPILE] = "compile"
+	};
+	json_t *spent = json_object_get(facts, "share_s");
+	if (!spent || stage == WW_EXAMINE_END)
+		return;
+	if (!out->shares)
+		out->shares = json_object();
+	json_object_set(out->shares, names[stage], spent);
+}
+
 static enum ww_rc examine(struct ww_synth_checker *c, uint64_t seed, enum ww_examine stage, struct ww_synth_result *out,
 	json_t **facts, struct ww_err *err)
 {
 	static const enum ww_synth_stage at[] = { [WW_EXAMINE_TEXT] = WW_SYNTH_AT_graph,
 		[WW_EXAMINE_EAGER] = WW_SYNTH_AT_eager,
-		[WW_EXAMINE_COMPILE] = WW_SYNTH_AT_compile,
+		[WW_EXAMINE_COMPILE] = WW_SYNTH_AT_compiled,
 		[WW_EXAMINE_END] = WW_SYNTH_AT_end };
 	struct ww_synth_cost since = cost_now(c);
 	work_begin(c);
@@ -350,6 +364,8 @@ static enum ww_rc examine(struct ww_synth_checker *c, uint64_t seed, enum ww_exa
 		c->ref, seed & 0x7fffffffffffffff, stage, c->o.recipe->compiler, c->o.recipe->max_memory_bytes, facts, err);
 	work_end(c);
 	cost_add(c, out, at[stage], &since);
+	if (rc == WW_OK)
+		keep_shares(stage, *facts, out);
 	if (rc == WW_OK && (stage == WW_EXAMINE_EAGER || stage == WW_EXAMINE_COMPILE))
 		ww_synth_reject(out, ww_json_str(*facts, "reason", ""), ww_json_str(*facts, "detail", ""));
 	return rc;
@@ -423,7 +439,7 @@ static enum ww_rc compile(struct ww_synth_checker *c, struct ww_synth_result *ou
 	cost_add(c, out, WW_SYNTH_AT_compile, &since);
 	since = cost_now(c);
 	ww_room_back(&c->place);
-	cost_add(c, out, WW_SYNTH_AT_room, &since);
+	cost_add(c, out, WW_SYNTH_AT_back, &since);
 	return rc;
 }
 

@@ -59,8 +59,10 @@ struct ww_synth_check_opts {
 };
 
 /* What a candidate's stages cost: seconds, waiting included, and CPU-seconds of its worker.  trace: its graph without a
- * device, by another process; room: waiting for room on the device; turn: waiting to measure. */
-#define WW_SYNTH_STAGES(X) X(trace) X(start) X(room) X(load) X(eager) X(graph) X(compile) X(turn) X(measure) X(end)
+ * device, by another process; room: waiting for room on the device; back: the same behind the compiler; compiled: the
+ * first run of what it made; turn: waiting to measure. */
+#define WW_SYNTH_STAGES(X)                                                                                             \
+	X(trace) X(start) X(room) X(load) X(eager) X(graph) X(compile) X(back) X(compiled) X(turn) X(measure) X(end)
 enum ww_synth_stage {
 #define X(name) WW_SYNTH_AT_##name,
 	WW_SYNTH_STAGES(X)
@@ -93,11 +95,13 @@ struct ww_synth_result {
 	int untimed;        /* it was loaded, and its time is left for the end */
 	double peak_bytes;  /* of device memory, as the eager stage has shown; 0: unknown */
 	double load_bytes, compiled_bytes; /* the same of loading, and of the stage compile */
-	double left_bytes;                 /* of it, that the worker holds when the candidate is dropped */
-	int no_room;                       /* memory did not suffice when it ran */
-	int broke;                         /* the device failed under it, so its worker is of no more use */
-	int tries;                         /* how often it was checked (ww_room_again()) */
-	char again[200];                   /* what the try before the last one failed with */
+	json_t *shares; /* of its device's lease, on a GPU: {"load": [s, s, s], "eager": ..., "compile": ...}, seconds that
+	                   the worker waited at the gate, held one, and held one at most for a piece of work; may be NULL */
+	double left_bytes; /* of it, that the worker holds when the candidate is dropped */
+	int no_room;       /* memory did not suffice when it ran */
+	int broke;         /* the device failed under it, so its worker is of no more use */
+	int tries;         /* how often it was checked (ww_room_again()) */
+	char again[200];   /* what the try before the last one failed with */
 	struct ww_synth_cost cost[WW_SYNTH_N_STAGES];
 };
 void ww_synth_result_release(struct ww_synth_result *r);

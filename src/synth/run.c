@@ -232,6 +232,8 @@ static json_t *line_of(const struct run *r, int64_t i, struct ww_synth_result *r
 				res->compiled_bytes));
 	if (*res->untraced)
 		json_object_set_new(line, "untraced", json_string(res->untraced));
+	if (res->shares)
+		json_object_set(line, "share", res->shares);
 	if (res->left_bytes > 0)
 		json_object_set_new(line, "left", json_real(res->left_bytes));
 	if (*res->reason)

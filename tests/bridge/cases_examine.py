@@ -120,6 +120,8 @@ def a_measurement_comes_between_two_configurations():
         thread.join()
         bench(lambda: None)
         assert said[4:] == ["synchronised", "called", "called", "synchronised"] and not share.depth, said
+        waited, held, longest = share.account()
+        assert waited > 0 and held > longest > 0 and share.account() == [0.0] * 3, (waited, held, longest)
         os.close(share.gate)
         os.close(share.lock)
 
@@ -193,6 +195,19 @@ def get_init_inputs(): return []
         del torch.seen
 
 
+def the_end_of_a_task_says_whether_the_device_works():
+    w, end = worker.Worker(), {"request": "examine", "stage": "end", "seed": 3, "compiler": "", "memory_bytes": 0}
+    w.target = facts.Target("cpu", 0, torch)
+    assert worker.answer(w, end, [])[0]["ok"]
+
+    def fails():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    w.target.sync = fails
+    ended = worker.answer(w, end, [])[0]
+    assert not ended["ok"] and ended["error"]["kind"] == "device", ended
+
+
 TESTS = [a_baseline_in_a_graph_is_not_called_again, a_measurement_comes_between_two_configurations,
          a_task_is_let_go_where_it_could_not_be_loaded, kernels_are_tuned_by_few_calls, outputs_are_compared_by_pieces,
-         shapes_that_depend_on_values_are_found_by_the_other_draw]
+         shapes_that_depend_on_values_are_found_by_the_other_draw, the_end_of_a_task_says_whether_the_device_works]
