@@ -66,8 +66,9 @@ ok(len(found) >= N and not wrong, "no other candidate is rejected for it", [wron
 bad = found[culprit]
 ok(bad.get("reason") == "ends its process" and bad.get("tries") == 2 and "illegal memory access" in bad["detail"],
    "one that breaks two workers is rejected", bad)
-ok(any(r.get("tries") == 2 for i, r in found.items() if i != culprit), "the others were looked at again",
-   [r.get("tries") for r in found.values()])
+again = [r for i, r in found.items() if i != culprit and r.get("tries") == 2]
+ok(again and all("illegal memory access" in r["again"] for r in again),
+   "the others were looked at again, and the journal says why", list(found.values()))
 
 shutil.rmtree(top, ignore_errors=True)
 finish()
