@@ -61,6 +61,10 @@ def main(directory, seconds=None, since=None):
     if len(memory) > 19:
         print("  peak memory over bytes of inputs and values, by twentieths:",
               [round(x, 2) for x in statistics.quantiles(memory, n=20)])
+    lost = [r["bytes"][1] / r["allocated"] for r in rows if "bytes" in r and "allocated" in r]
+    if len(lost) > 9:
+        print("  peak memory over what tensors took of it, deciles:",
+              [round(x, 2) for x in statistics.quantiles(lost, n=10)])
     for why, n in collections.Counter(r["again"][:160] for r in rows if "again" in r).most_common(8):
         print(f"  looked at again, {n} times: {why}")
     left = [r["left"] / 2**20 for r in rows if "left" in r]

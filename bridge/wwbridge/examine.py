@@ -319,6 +319,7 @@ class Examination:
                 found = step()
                 if cuda:
                     self.facts["peak_bytes"] = torch.cuda.max_memory_reserved(self.task.device)
+                    self.facts["allocated_bytes"] = torch.cuda.max_memory_allocated(self.task.device)
                 if found:
                     return {"reason": found[0], "detail": found[1], **self.facts}
         self.first = None

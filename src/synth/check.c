@@ -530,6 +530,7 @@ static enum ww_rc look_at_graph(
 static void show_room(struct ww_synth_checker *c, const json_t *facts, struct ww_synth_result *out)
 {
 	out->peak_bytes = ww_json_num(facts, "peak_bytes", 0);
+	out->allocated_bytes = ww_json_num(facts, "allocated_bytes", 0);
 	if (is_cpu(c) || out->peak_bytes <= 0)
 		return;
 	ww_room_learn(&c->o.device->room, c->values, out->peak_bytes);

@@ -88,12 +88,13 @@ struct ww_synth_result {
 	char detail[400]; /* of a rejection */
 	json_t *row;      /* columns of a task set: ops, shapes, times; NULL where it did not pass */
 	json_t *graph;
-	json_t *mark;       /* once a graph is there (mark.h), the tracer's where it made one */
-	char untraced[200]; /* why a tracer made no mark of it */
-	int decided;        /* is_decided() rejected it: the stages behind the graph were left out; reason is "" */
-	double eager_us;    /* where it was measured */
-	int untimed;        /* it was loaded, and its time is left for the end */
-	double peak_bytes;  /* of device memory, as the eager stage has shown; 0: unknown */
+	json_t *mark;           /* once a graph is there (mark.h), the tracer's where it made one */
+	char untraced[200];     /* why a tracer made no mark of it */
+	int decided;            /* is_decided() rejected it: the stages behind the graph were left out; reason is "" */
+	double eager_us;        /* where it was measured */
+	int untimed;            /* it was loaded, and its time is left for the end */
+	double peak_bytes;      /* of device memory, as the eager stage has shown; 0: unknown */
+	double allocated_bytes; /* of peak_bytes, that tensors took; the rest was lost in pieces */
 	double load_bytes, compiled_bytes; /* the same of loading, and of the stage compile */
 	json_t *shares; /* of its device's lease, on a GPU: {"load": [s, s, s], "eager": ..., "compile": ...}, seconds that
 	                   the worker waited at the gate, held one, and held one at most for a piece of work; may be NULL */

@@ -230,6 +230,8 @@ static json_t *line_of(const struct run *r, int64_t i, struct ww_synth_result *r
 		json_object_set_new(line, "bytes",
 			json_pack("[f, f, f, f]", k->input_bytes + k->memory_bytes, res->peak_bytes, res->load_bytes,
 				res->compiled_bytes));
+	if (res->allocated_bytes > 0)
+		json_object_set_new(line, "allocated", json_real(res->allocated_bytes));
 	if (*res->untraced)
 		json_object_set_new(line, "untraced", json_string(res->untraced));
 	if (res->shares)
