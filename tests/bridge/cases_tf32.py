@@ -1,5 +1,5 @@
-"""Which convolutions PyTorch computes in TF32 is asked by running them (wwbridge/tf32.py): with operators that round,
-as cuDNN's may, and as the cpu computes them."""
+"""Which convolutions PyTorch computes in TF32 is asked by running them (wwbridge/tf32.py): here with operators that
+round, as cuDNN's may, and as the cpu computes them."""
 
 from contextlib import nullcontext
 
@@ -33,8 +33,7 @@ class Rounding(TorchDispatchMode):
 
 
 def form(*sizes, strides=None, dtype="float32"):
-    strides = strides or torch.empty(sizes, device="meta").stride()
-    return {"dtype": dtype, "sizes": list(sizes), "strides": list(strides)}
+    return {"dtype": dtype, "sizes": list(sizes), "strides": list(strides or torch.empty(sizes).stride())}
 
 
 def graph(*nodes, **tensors):
