@@ -96,14 +96,31 @@ static int is_short(const struct pl *pl, const struct kern *k)
 		ix_num(k->row[k->n_row - 1]->b) * ix_num(k->col[0]->b) <= 16384;
 }
 
+/* Are a row's vectors two elements of 16 bits? */
+static int is_in_pairs(struct pl *pl, struct kern *k)
+{
+	const struct ix *off[512];
+	struct buf *buf[512];
+	int n = pl_all_loads(pl, k, off, buf, 512);
+
+	for (int i = 0; i < n; i++)
+		if (pl_itemsize(buf[i]->dt) > 2)
+			return 0;
+	for (int o = 0; o < k->n_out; o++)
+		if (pl_itemsize(k->out[o]->root->dt) != 2)
+			return 0;
+	return n > 0 && pl_widest(k->loop->len, 8) == 2;
+}
+
 /* cuda: does a block of a pointwise kernel stay in its row?  Where what no column changes is read once so, in rows of
- * many vectors; and where elements are done one by one, each of which would find its row anew. */
+ * many vectors; and where vectors are narrow, each of which would find its row anew (bfloat16 padded to 4,098: 14
+ * instructions an element, 10). */
 static int stays_in_row(struct pl *pl, struct kern *k)
 {
 	int64_t length = ix_num(k->loop->len), width = pl_widest(k->loop->len, pl_widest_element(k));
 
-	return width == 1 ? length >= PL_LONG_ROW / 2
-					  : length >= PL_LONG_ROW * width && pl_reads_of_rows(pl, k, k->col[0]) > 0;
+	return width == 1 || is_in_pairs(pl, k) ? length >= PL_LONG_ROW / 2 * width
+											: length >= PL_LONG_ROW * width && pl_reads_of_rows(pl, k, k->col[0]) > 0;
 }
 
 /* cuda: do blocks go down the rows of a table first, and then along them?  Rows that are looked up more than once are
@@ -128,6 +145,9 @@ static int goes_down(struct pl *pl, struct kern *k)
 	}
 	return 0;
 }
+
+/* Of a thread whose block stays in its row, at most. */
+static int vectors_in_row(struct pl *pl, struct kern *k) { return is_in_pairs(pl, k) ? 8 : 4; }
 
 static int is_row(const struct kern *k, const struct ix_atom *a)
 {
@@ -461,7 +481,10 @@ void pl_loop_point(struct pl *pl, struct kern *k)
 		l->stream = pl_streamed(pl, k);
 	l->across = turned ? TURNED_ROWS : l->across;
 	l->tile = l->across && !cuda ? ACROSS_COLUMNS : pl_or_else(kn->cpu_point.tile, 16384);
-	l->unroll = cuda ? pl_or_else(kn->point.unroll, l->by_row ? 4 : 1) : pl_or_else(kn->cpu_point.unroll, 4);
+	if (cuda)
+		l->unroll = pl_or_else(kn->point.unroll, l->by_row ? vectors_in_row(pl, k) : 1);
+	else
+		l->unroll = pl_or_else(kn->cpu_point.unroll, 4);
 	l->threads = pl_or_else(kn->point.threads, 256);
 	if (cuda && !turned && l->across > TILE_ROWS && !kn->point.threads && has_wide_tiles(pl, l))
 		l->threads = 512;
