@@ -144,6 +144,30 @@ add_executable(accuracy-variants bench/accuracy/variants.c)
 target_link_libraries(accuracy-variants PRIVATE -Wl,--as-needed ww_policy ww_task ww_base ${WW_SYSTEM_LIBS})
 set_target_properties(accuracy-variants PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
+# Kernels of the cookbook on the cpu with their references: tests/cli/planner_emulated.t runs them.  Those
+# that compute much are optimised.
+find_program(HOST_CXX NAMES c++)
+file(GLOB emulated_checks CONFIGURE_DEPENDS tests/emulate/*_check.cc)
+foreach(source ${emulated_checks})
+	get_filename_component(name ${source} NAME_WE)
+	set(level -O0)
+	if(name MATCHES "^(attention|conv|few|gemm)_check$")
+		set(level -Og)
+	endif()
+	set(made ${CMAKE_BINARY_DIR}/tests/emulated/${name})
+	add_custom_command(OUTPUT ${made} DEPENDS ${source} DEPFILE ${made}.d
+		COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/tests/emulated
+		COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${HOST_CXX} -std=c++20 -w -mf16c -ffp-contract=off -fno-extern-tls-init
+			-I ${CMAKE_SOURCE_DIR}/tests/emulate -I ${CMAKE_SOURCE_DIR}/skills/cuda/include -I ${CMAKE_SOURCE_DIR}/include
+			${level} -MD -MF ${made}.d -MT ${made} -c -o ${made}.o ${source}
+		COMMAND ${HOST_CXX} -o ${made} ${made}.o
+		COMMENT "Building ${name} for the host" VERBATIM)
+	list(APPEND emulated_programs ${made})
+endforeach()
+if(HOST_CXX)
+	add_custom_target(emulated-checks ALL DEPENDS ${emulated_programs})
+endif()
+
 # How far the planner gets with a graph (bench/coverage).
 add_executable(coverage-plan bench/coverage/plan.c)
 target_link_libraries(coverage-plan PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
