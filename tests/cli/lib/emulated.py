@@ -142,11 +142,14 @@ def says(exe, want, again=False):
 
 @functools.lru_cache
 def tool(source, compiler):
-    """A part that is the same for all solutions, compiled once."""
+    """A part that is the same for all solutions, compiled once: an object of C++, or a program of C that plans' own
+    functions find theirs in."""
     folder = tempfile.TemporaryDirectory()
     out = os.path.join(folder.name, source + ".o")
-    argv = [compiler, *(FLAGS if compiler == "c++" else ["-w", *INCLUDES]), "-O2", "-c", os.path.join(HERE, source)]
-    compiled(out, argv, argv[-1:], lambda: argv)
+    path = os.path.join(HERE, source)
+    argv = [compiler, *([*FLAGS, "-O2", "-c", path] if compiler == "c++" else
+                        ["-w", *INCLUDES, "-O2", path, "-rdynamic", "-ltcc"])]
+    compiled(out, argv, [path], lambda: argv)
     return out, folder
 
 
@@ -154,12 +157,10 @@ def nodes(folder, graph, plan):
     """What plan.c says, line by line: [word, rest]."""
     with open(os.path.join(folder, "plan.c"), "w", encoding="utf-8") as f:
         f.write(plan)
-    exe = os.path.join(folder, "plan")
-    compiled(exe, ["plan", plan], [plan, os.path.join(HERE, "plan_host.c")],
-             lambda: ["cc", "-O0", "-w", *INCLUDES, tool("plan_host.c", "cc")[0], f.name])
     task = "".join(f"{kind} {name} {dtype} {len(sizes)} {' '.join(map(str, [*sizes, *reversed(strides)]))}\n"
                    for kind, name, dtype, sizes, strides in tensors(graph))
-    return [(line.split(maxsplit=1) + [""])[:2] for line in run([exe], task).splitlines()]
+    said = run([tool("plan_host.c", "cc")[0], f.name, *INCLUDES[1::2]], task)
+    return [(line.split(maxsplit=1) + [""])[:2] for line in said.splitlines()]
 
 
 def at(buf, offset):
