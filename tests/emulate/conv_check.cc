@@ -145,6 +145,10 @@ template <class S, class E> static int wrong()
 	const ww::conv_job<P, E> job = { &ta, &tb, aw.data(), ax.data(), e, 0 };
 	host::launch(job.tiles() > 1 ? 2 : 1, 1, 1, 128 + 256 * S::pairs, 1,
 		[&] { ww::conv_tc<P>(ta, tb, aw.data(), ax.data(), e); });
+	for (int i = 0; i < (int)x.size(); i++)
+		x[i] = rounded(x[i], ax[i / (S::c * hw)]);
+	for (int i = 0; i < (int)w.size(); i++)
+		w[i] = rounded(w[i], aw[S::transposed ? i / taps % S::k : i / (S::c * taps)]);
 	for (int n = 0; n < S::n; n++)
 		for (int k = 0; k < S::k; k++)
 			for (int p = 0; p < pixels; p++) {
@@ -157,8 +161,8 @@ template <class S, class E> static int wrong()
 									  S::transposed, p % plane / S::ow, tap / S::s % S::r, S::sh, S::ph, S::dh, S::h),
 								  q = met(S::transposed, p % S::ow, tap % S::s, S::sw, S::pw, S::dw, S::w);
 						if (z >= 0 && h >= 0 && q >= 0)
-							sum += (double)rounded(x[(((n * S::c + c) * S::d + z) * S::h + h) * S::w + q], ax[n]) *
-								rounded(w[k * sk + c * sc + tap], aw[k]);
+							sum += (double)x[(((n * S::c + c) * S::d + z) * S::h + h) * S::w + q] *
+								w[k * sk + c * sc + tap];
 					}
 				bad += stored[at] != 1 || !(fabs(sum - y[at]) < 1e-4);
 			}

@@ -148,13 +148,21 @@ template <int COLUMNS> u64 desc_turned(unsigned addr, int group)
 	return (u64)((addr & 0x3ffff) >> 4) | (u64)(group >> 4) << 16 | (u64)(COLUMNS * 16 >> 4) << 32 |
 		(u64)(COLUMNS == 64 ? 1 : 2) << 62;
 }
-/* Element (row, k) of the operand that a descriptor names. */
-template <class T> float wgmma_element(u64 desc, unsigned row, unsigned k)
+/* Products are most of what such a kernel costs here, whatever else is optimised. */
+#define OFTEN __attribute__((optimize("O3")))
+
+/* Row `row` of the operand that a descriptor names: 16 elements of 16 bits, in two pieces of 16 bytes. */
+template <class T> OFTEN void wgmma_row(u64 desc, unsigned row, float (&v)[16])
 {
-	const unsigned at = (unsigned)(desc & 0x3fff) * 16 + row / 8 * 1024 + row % 8 * 128 + k * (unsigned)sizeof(T);
-	return to_float(*(const T *)shared_at(at ^ (at >> 7 & 7) << 4));
+	static_assert(sizeof(T) == 2);
+	for (unsigned k = 0; k < 16; k += 8) {
+		const unsigned at = (unsigned)(desc & 0x3fff) * 16 + row / 8 * 1024 + row % 8 * 128 + k * 2;
+		const T *piece = (const T *)shared_at(at ^ (at >> 7 & 7) << 4);
+		for (unsigned e = 0; e < 8; e++)
+			v[k + e] = to_float(piece[e]);
+	}
 }
-/* The same where rows lie along memory, in groups as long as the swizzle's lines. */
+/* Its element (row, k) where rows lie along memory, in groups as long as the swizzle's lines. */
 template <class T> float wgmma_element_turned(u64 desc, unsigned row, unsigned k)
 {
 	const unsigned line = desc >> 62 == 1 ? 128 : 64, group = line / (unsigned)sizeof(T), mask = line / 16 - 1;
@@ -175,8 +183,7 @@ template <int N> struct wgmma {
 	{
 		float av[2][16];
 		for (unsigned h = 0; h < 2; h++)
-			for (unsigned k = 0; k < 16; k++)
-				av[h][k] = wgmma_element<T>(a, row() + 8 * h, k);
+			wgmma_row<T>(a, row() + 8 * h, av[h]);
 		add<T>(d, av, b, keep);
 	}
 	static void rs(float (&d)[N / 2], const unsigned (&a)[4], u64 b, int keep)
@@ -205,18 +212,24 @@ template <int N> struct wgmma {
 				to[h][k] = to_float(v);
 			}
 	}
-	template <class T, bool TURNED> static float element(u64 b, unsigned row, unsigned k)
-	{
-		return TURNED ? wgmma_element_turned<T>(b, row, k) : wgmma_element<T>(b, row, k);
-	}
 	static unsigned row() { return threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4; }
-	template <class T, bool TURNED = false> static void add(float (&d)[N / 2], const float (&a)[2][16], u64 b, int keep)
+	template <class T, bool TURNED = false>
+	OFTEN static void add(float (&d)[N / 2], const float (&a)[2][16], u64 b, int keep)
 	{
-		for (unsigned i = 0; i < N / 2; i++) {
-			float sum = keep ? d[i] : 0.f;
-			for (unsigned k = 0; k < 16; k++)
-				sum += a[i / 2 % 2][k] * element<T, TURNED>(b, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2, k);
-			d[i] = sum;
+		for (unsigned j = 0; j < N / 4; j++) { /* a column of D, of which this thread has two rows */
+			const unsigned column = j / 2 * 8 + threadIdx.x % 4 * 2 + j % 2;
+			float bv[16];
+			if constexpr (TURNED)
+				for (unsigned k = 0; k < 16; k++)
+					bv[k] = wgmma_element_turned<T>(b, column, k);
+			else
+				wgmma_row<T>(b, column, bv);
+			for (unsigned h = 0; h < 2; h++) {
+				float &to = d[j / 2 * 4 + h * 2 + j % 2], sum = keep ? to : 0.f;
+				for (unsigned k = 0; k < 16; k++)
+					sum += a[h][k] * bv[k];
+				to = sum;
+			}
 		}
 	}
 };
