@@ -613,6 +613,10 @@ static enum ww_rc look(struct ww_synth_checker *c, const struct ww_task *task, u
 		return WW_OK;
 	if (!is_rejection(c, rc, err, out))
 		return rc;
+	if (!strcmp(out->reason, WW_SYNTH_TOO_LONG)) { /* by that alone, as a replay rejects it */
+		json_decref(out->mark);
+		out->mark = NULL;
+	}
 	/* what came to a worker whose device has failed would fail, and one that ran out of memory may hold much of it */
 	int ends = ww_ref_alive(c->ref) && end(c, seed, out, &ignored) == WW_OK;
 	if (out->broke && ends && !is_cpu(c)) {

@@ -2,7 +2,7 @@
 """synth run measures a task last: what another filter rejects is never timed, what may be out of bounds is timed first,
 and the times of such a run, replayed, give the same bytes.
 
-budget: 25 CPU-seconds"""
+budget: 35 CPU-seconds"""
 import json
 import os
 import shutil
@@ -52,6 +52,18 @@ ok(all(r["times"] == {"untimed": True} and not {"turn", "measure"} & set(r["cost
 run("again", "--timings", os.path.join(top, "first", "timings.jsonl"), home=within)
 ok(files("first") == files("again"), "with the times of that run: the same bytes", files("again"))
 shutil.rmtree(within)
+with open(recipe, "a", encoding="utf-8") as f:
+    f.write("max-compile-seconds: 2\n")
+LOOK = "answer = look(task, seed, stage, compiler, memory_bytes)"
+hangs = patched_home(top, lambda text: text.replace(LOOK, 'if stage == "compile":\n        '
+                                                          '__import__("time").sleep(60)\n    ' + LOOK))
+_, others, said = run("late", home=hangs)
+late = [r for r in others if r["reason"] == "takes too long"]
+ok(len(late) > 1 and all("mark" not in r and "too_long" in r["times"] for r in late),
+   "one that takes too long is rejected by that alone, wherever it was", [others, said])
+run("late again", "--timings", os.path.join(top, "late", "timings.jsonl"), home=hangs)
+ok(files("late") == files("late again"), "with the times of that run: the same bytes", files("late again"))
+shutil.rmtree(hangs)
 _, others, said = run("soon", home=runs_take(1))
 ok(others and all(r["times"]["eager_us"] > 0 and r["cost"]["turn"] for r in others),
    "one that may be out of bounds is timed before the other filters", [others, said])
