@@ -158,8 +158,8 @@ foreach(source ${emulated_checks})
 	add_custom_command(OUTPUT ${made} DEPENDS ${source} DEPFILE ${made}.d
 		COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/tests/emulated
 		COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${HOST_CXX} -std=c++20 -w -mf16c -ffp-contract=off -fno-extern-tls-init
-			-I ${CMAKE_SOURCE_DIR}/tests/emulate -I ${CMAKE_SOURCE_DIR}/skills/cuda/include -I ${CMAKE_SOURCE_DIR}/include
-			${level} -MD -MF ${made}.d -MT ${made} -c -o ${made}.o ${source}
+			-I ${CMAKE_SOURCE_DIR}/tests/emulate -I ${CMAKE_SOURCE_DIR}/skills/cuda/include
+			-I ${CMAKE_SOURCE_DIR}/include ${level} -MD -MF ${made}.d -MT ${made} -c -o ${made}.o ${source}
 		COMMAND ${HOST_CXX} -o ${made} ${made}.o
 		COMMENT "Building ${name} for the host" VERBATIM)
 	list(APPEND emulated_programs ${made})
