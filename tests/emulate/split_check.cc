@@ -1,6 +1,6 @@
 /* split_check.cc - ww::split_rows with a warp for each row against a block for each, on the cpu: the same bits, and the
- * largest magnitudes, for rows of many lengths, in a batch, with gaps between them; and copies for
- * gemm16.  Prints how many differ. */
+ * largest magnitudes, for rows of many lengths, in a batch, with gaps between them; the same of columns, held or read
+ * twice; and copies for gemm16.  Prints how many differ. */
 #include "device.h"
 
 #include <vector>
@@ -33,6 +33,35 @@ template <int HELD> static void compare(int k)
 		for (int c = 0; c < k; c++)
 			m = fmaxf(m, fabsf(x[r / rows * sb + r % rows * sr + c]));
 		bad += ww::magnitude(m) != top[1][r];
+	}
+}
+
+/* Columns that a block holds against those that are read twice, whose parts of k are not alike. */
+template <int HELD> static void columns(int n, int k)
+{
+	const int batch = 2, sk = n + 1, kp = (k + 31) / 32 * 32, parts = 3;
+	const long long sb = (long long)k * sk + 5;
+	std::vector<float> x(batch * sb);
+	std::vector<unsigned> out[2], top[2];
+
+	for (size_t i = 0; i < x.size(); i++)
+		x[i] = ((float)((i * 2654435761u >> 8) % 2001) / 1000 - 1) * (float)(1 << i % 7);
+	for (int held = 0; held < 2; held++) {
+		out[held].assign((size_t)batch * n * kp, 7);
+		top[held].assign((size_t)batch * n, held ? 7 : 0);
+	}
+	host::launch(
+		(n + 127) / 128, parts, batch, 128, 1, [&] { ww::absmax_cols<16>(x.data(), sb, sk, k, n, top[0].data()); });
+	host::launch((n + 63) / 64, kp / 32, batch, 256, 1,
+		[&] { ww::split_cols<0>(x.data(), sb, 0, 1, sk, k, n, kp, (__half *)out[0].data(), top[0].data(), 0); });
+	host::launch((n + 7) / 8, batch, 1, 256, 1,
+		[&] { ww::split_cols_held<HELD>(x.data(), sb, sk, k, n, kp, (__half *)out[1].data(), top[1].data()); });
+	bad += out[0] != out[1] || top[0] != top[1];
+	for (int c = 0; c < batch * n; c++) {
+		float m = 0;
+		for (int i = 0; i < k; i++)
+			m = fmaxf(m, fabsf(x[c / n * sb + (long long)i * sk + c % n]));
+		bad += ww::magnitude(m) != top[0][c];
 	}
 }
 
@@ -86,6 +115,10 @@ int main()
 	compare<4>(512);
 	compare<5>(575);
 	compare<8>(1024);
+	columns<1>(3, 5);
+	columns<2>(24, 64);
+	columns<5>(67, 131);
+	columns<33>(19, 1031);
 	printf("%d\n", bad);
 	return bad != 0;
 }

@@ -308,6 +308,52 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256) split_cols(cons
 	split_store(out + ((long long)z * n + n0 + c) * kp * 2, k0 + kk, v, scale);
 }
 
+/* Both at once where k is at most 32 * H: a block reads 8 columns once and holds them, amax is written.  Grid (n / 8
+ * up, batch), block 256. */
+template <int H> __global__ void __launch_bounds__(256)
+	split_cols_held(const float *x, long long sb, long long sk, int k, int n, int kp, __half *out, unsigned *amax)
+{
+	wait_for_last();
+	constexpr int row = 32 * H + 4; /* neither writes nor reads meet in one bank */
+	__shared__ __align__(16) float box[8 * row];
+	__shared__ unsigned tops[8][8];
+	const int z = blockIdx.y, n0 = blockIdx.x * 8, c = threadIdx.x % 8, r = threadIdx.x / 8, warp = threadIdx.x / 32;
+	const float *src = x + z * sb + r * sk + n0 + c;
+	const int left = n0 + c < n ? k - r : 0;
+	float v[H];
+	unsigned top = 0;
+
+#pragma unroll
+	for (int j = 0; j < H; j++, src += 32 * sk)
+		v[j] = 32 * j < left ? *src : 0.f;
+#pragma unroll
+	for (int j = 0; j < H; j++) {
+		top = max(top, magnitude(v[j]));
+		box[c * row + r + 32 * j] = v[j];
+	}
+	top = max(top, __shfl_xor_sync(0xffffffffu, top, 8));
+	top = max(top, __shfl_xor_sync(0xffffffffu, top, 16));
+	if (threadIdx.x % 32 < 8)
+		tops[c][warp] = top;
+	__syncthreads();
+	for (int i = threadIdx.x; i < 8 * kp / 8; i += 256) {
+		const int col = i / (kp / 8), at = i % (kp / 8) * 8;
+		const long long to = (long long)z * n + n0 + col;
+		float part[8];
+
+		if (n0 + col >= n)
+			break;
+		top = 0;
+#pragma unroll
+		for (int w = 0; w < 8; w++)
+			top = max(top, tops[col][w]);
+		if (at == 0)
+			amax[to] = top;
+		load(box + col * row + at, part);
+		split_store(out + to * kp * 2, at, part, scale_of(top));
+	}
+}
+
 } // namespace ww
 
 #endif

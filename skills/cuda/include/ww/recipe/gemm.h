@@ -25,7 +25,7 @@ struct ww_operand {
 };
 
 /* Launch the split of an fp32 matrix for gemm3.  One of its strides must be 1.  k_stride 1 is one pass; row_stride 1 (a
- * (K, N) matrix used as B) needs a second read. */
+ * (K, N) matrix used as B) needs a second read, unless it is small and K at most 1,280. */
 static struct ww_operand ww_recipe_split(struct ww_plan *p, const struct ww_matrix *m)
 {
 	struct ww_operand o = { 0, 0, m->rows, m->k, ww_cdiv(m->k, 32) * 32, m->batch ? m->batch : 1 };
@@ -43,6 +43,18 @@ static struct ww_operand ww_recipe_split(struct ww_plan *p, const struct ww_matr
 		ww_arg_i64(p, m->row_stride);
 		ww_arg_i32(p, (int)o.rows);
 		ww_arg_i32(p, (int)o.k);
+		ww_arg_i32(p, (int)o.kp);
+		ww_arg_buf(p, o.buf, 0);
+		ww_arg_buf(p, o.amax, 0);
+	} else if (m->row_stride == 1 && o.kp <= 32 * 40 && o.batch * o.rows * o.k <= 1 << 22 &&
+		ww_cdiv(o.rows, 8) * o.batch <= 8LL * ww_device(p)->sm_count) {
+		/* few: a third of the time is launches otherwise */
+		ww_launch(p, ww_fmt(p, "ww::split_cols_held<%d>", (int)(o.kp / 32)), ww_cdiv(o.rows, 8), o.batch, 1, 256, 1, 1);
+		ww_arg_buf(p, m->buf, m->offset_bytes);
+		ww_arg_i64(p, m->batch_stride);
+		ww_arg_i64(p, m->k_stride);
+		ww_arg_i32(p, (int)o.k);
+		ww_arg_i32(p, (int)o.rows);
 		ww_arg_i32(p, (int)o.kp);
 		ww_arg_buf(p, o.buf, 0);
 		ww_arg_buf(p, o.amax, 0);
