@@ -54,8 +54,8 @@ def main(directory, seconds=None, since=None):
     for stage in ("load", "eager", "compile"):
         spent = [s[stage] for s in shares if stage in s]
         if len(spent) > 9:
-            print(f"  shares of the lease, {stage}: waited at the gate {statistics.mean(s[0] for s in spent):.2f} s, held "
-                  f"{statistics.mean(s[1] for s in spent):.2f} s, longest pieces, deciles:",
+            print(f"  shares of the lease, {stage}: waited at the gate {statistics.mean(s[0] for s in spent):.2f} s, "
+                  f"held {statistics.mean(s[1] for s in spent):.2f} s, longest pieces, deciles:",
                   [round(x, 2) for x in statistics.quantiles([s[2] for s in spent], n=10)])
     memory = [peak / values for r in rows if "bytes" in r for values, peak, *_ in [r["bytes"]] if values]
     if len(memory) > 19:

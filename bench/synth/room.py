@@ -258,7 +258,8 @@ def look(sim, d, c, cost):
     soon, more, tries = c["kind"] == "time", 1, 1
     breaks, c["stays"] = c["breaks"], False
     while True:
-        c["room"] = -1 if tries > 2 or c["stays"] else needs("runs" if staged else "all", c["bytes"], 1.5 if staged else 3)
+        alone = tries > 2 or c["stays"]
+        c["room"] = -1 if alone else needs("runs" if staged else "all", c["bytes"], 1.5 if staged else 3)
         c["idle"] = how["idle"] * (min(c["inputs"], c["room"]) if c["room"] > 0 else c["inputs"])
         c["held"], c["now"] = 0.0, runs if staged else c["peak"]
         start = sim.t

@@ -35,17 +35,9 @@ OTHERS = ["across", "attention_bands", "attention_halves", "attention_hot", "bat
           "groups_scanned", "halves_turned", "held_columns", "kept_down", "lanes_repeated", "last_step",
           "lines_shared", "modulated", "phases", "phases_apart", "rows_apart", "rows_beside", "rows_of_pairs",
           "running_minimum", "scaled_heads", "scan_beside_maximum", "scans_back_in_rows", "scans_from_the_end",
-          "short_products", "shuffled_channels", "sizes_alike", "small_products", "softmax_last", "sorted_values",
-          "stored_across", "summed_places", "tokens_turned", "transposed_columns", "transposed_volume",
-          "windows_kept", "windows_of_windows"]
-          "channels_last_3d", "few_columns", "first_few", "gated_last", "gather_outer", "groups_last",
-          "groups_scanned", "halves_turned", "held_columns", "kept_down", "last_step", "lines_shared",
-          "modulated", "phases", "phases_apart", "rows_apart", "rows_beside", "running_minimum",
-          "scaled_heads", "scan_beside_maximum", "scans_back_in_rows", "scans_from_the_end", "scattered_strips",
-          "short_products",
-          "shuffled_channels", "sizes_alike", "small_products", "softmax_last", "sorted_values",
-          "stored_across", "summed_places", "tokens_turned", "transposed_columns", "transposed_volume",
-          "windows_kept", "windows_of_windows"]
+          "scattered_strips", "short_products", "shuffled_channels", "sizes_alike", "small_products", "softmax_last",
+          "sorted_values", "stored_across", "summed_places", "tokens_turned", "transposed_columns",
+          "transposed_volume", "windows_kept", "windows_of_windows"]
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 
 
@@ -192,6 +184,19 @@ for op in ("nonesuch.default", "nonesuch_.default") if not named else ():
         got = outputs(folder, graph, json.loads(said.splitlines()[0]), data)
     d = distance(got, [("float32", right(op, array.array("f", data[0])))])
     ok(d < 0.1, f"{op} runs between kernels: what it reads, and what is made of its result ({d:.2g})")
+# Launches of one kernel give its macros the same values: a plan is not valid else.
+for name in ("twice_across", "blocks") if not named else ():
+    with open(os.path.join(ROOT, f"tests/data/graphs/{name}.json"), encoding="utf-8") as f:
+        graph = json.load(f)
+    said, why = run([VARIANTS, "cuda", "1"], json.dumps({"file": name, "device": DEVICE, "graph": graph}) + "\n"), ""
+    plan = json.loads(said.splitlines()[0])["plan"]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            launched = [rest.split()[0] for word, rest in nodes(folder, graph, plan) if word == "launch"]
+        why = "" if len(set(launched)) < len(launched) else "no kernel is launched twice"
+    except Wrong as e:
+        why = str(e)
+    ok(not why, f"{name}: kernels that are launched more than once", why)
 CHECKS = (("split", "short rows are split by a warp each as by a block each, and copied to aligned ones"),
           ("attention", "attention_mma and attention16 of all types, orders, masks and shared heads, uneven sizes"),
           ("gemm", "gemm_mma of all types, tiles and orders of its operands, and the ends of gemm3 and gemm16"),

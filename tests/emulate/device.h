@@ -457,6 +457,7 @@ inline double __longlong_as_double(long long v)
 }
 /* 0 where the divisor is beyond 2^126. */
 inline float rsqrtf(float a) { return 1.f / sqrtf(a); }
+inline float __fsub_rn(float a, float b) { return a - b; } /* host code has no multiply-adds (FLAGS) */
 inline float __fdividef(float a, float b) { return fabsf(b) > 0x1p126f && fabsf(b) < INFINITY ? a * 0.f : a / b; }
 template <class T> T __ldg(const T *p) { return *p; }
 template <class T> T __ldcg(const T *p) { return *p; }

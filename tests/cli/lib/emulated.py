@@ -160,7 +160,11 @@ def nodes(folder, graph, plan):
     task = "".join(f"{kind} {name} {dtype} {len(sizes)} {' '.join(map(str, [*sizes, *reversed(strides)]))}\n"
                    for kind, name, dtype, sizes, strides in tensors(graph))
     said = run([tool("plan_host.c", "cc")[0], f.name, *INCLUDES[1::2]], task)
-    return [(line.split(maxsplit=1) + [""])[:2] for line in said.splitlines()]
+    lines, macros = [(line.split(maxsplit=1) + [""])[:2] for line in said.splitlines()], {}
+    for name, value in (rest.split() for word, rest in lines if word == "define"):
+        if macros.setdefault(name, value) != value:
+            raise Wrong(f"ww_define({name}) twice, {macros[name]} and {value}")
+    return lines
 
 
 def at(buf, offset):

@@ -32,6 +32,8 @@ typedef int ix_t;
 /* An exact quotient or root takes five times the instructions of these, half of them for a branch that is hardly ever
  * taken: more than 16-bit elements leave time for.  Divisors are below 2^126, or the quotient is 0. */
 PL_FN float pl_quotientf(float a, float b) { return __fdividef(a, b); }
+/* a - b of a product a, which is rounded first: no multiply-add */
+PL_FN float pl_minusf(float a, float b) { return __fsub_rn(a, b); }
 PL_FN float pl_rsqrtf(float a) { return rsqrtf(a); }
 /* PyTorch's of infinities are NaN */
 PL_FN float pl_j0f(float a) { return j0f(a) + (a - a); }

@@ -73,7 +73,7 @@ static const char *point_shape(struct pl *pl, const struct kern *k)
 		"\t\tww_define(p, \"@_HIGH\", high);\n\t\tww_define(p, \"@_DOWN\", down);\n"
 		"\t\tww_define(p, \"@_TALL\", tall);\n",
 		l->across, (int)ww_min(4, warps), ix_text(pl, l->len), warps, warps, ix_text(pl, l->len),
-		ix_text(pl, k->row[l->n_row - 1]->b));
+		ix_text(pl, l->last_row));
 }
 
 /* Text of plan.c: the number of blocks. */
@@ -570,7 +570,9 @@ static const char *hold_columns(struct pl *pl, const struct kern *k)
 /* The same where one to four waves of blocks have all columns: more threads share each, as long as a thread has 64
  * left.  Why: the last wave has a few blocks on each multiprocessor, too few loads for memory, and lasts as long as a
  * block does (1,483 blocks of 32 x 8, 1,056 of them at once, each thread with 349 floats of 2,789: 172 us, by the bytes
- * 126, H200).  Neighbours read 64 bytes, so of 16 bits 32 columns share a block. */
+ * 126, H200).  Neighbours read 64 bytes, so of 16 bits 32 columns share a block.  Of long rows of neighbours blocks do
+ * not become narrower than a line: 64 of 16,384 bytes are another page of memory each (32,768 x 4,096 floats: 147 us by
+ * 16 x 32 threads, 136 by 32 x 8). */
 static const char *long_columns(struct pl *pl, struct kern *k)
 {
 	const struct loop *l = k->loop;
@@ -578,10 +580,10 @@ static const char *long_columns(struct pl *pl, struct kern *k)
 	if (ix_num(l->len) < 128)
 		return LONG_COLUMNS;
 	return pl_fmt(pl,
-		"\t\twhile (ty < %d && cols >= 128 * ty && rows * ty >= 2048LL * ww_device(p)->sm_count &&\n"
+		"\t\twhile (%sty < %d && cols >= 128 * ty && rows * ty >= 2048LL * ww_device(p)->sm_count &&\n"
 		"\t\t\trows * ty < 8192LL * ww_device(p)->sm_count) {\n"
 		"\t\t\tty *= 2;\n\t\t\tif (tx > 16 && tx * ty > 512)\n\t\t\t\ttx /= 2;\n\t\t}\n" LONG_COLUMNS,
-		widest_read(pl, k) * (1 + l->paired) >= 4 ? 32 : 16);
+		l->in_lines ? "tx > 32 && " : "", widest_read(pl, k) * (1 + l->paired) >= 4 ? 32 : 16);
 }
 
 /* The place of a thread's row: its variables, and whether there is such a row. */

@@ -87,6 +87,19 @@ static const char *without_branch(
 	return pl_fmt(pl, "pl_div_by(%s, %s, %s)", s[0], s[1], inverse);
 }
 
+/* Is v a product less a maximum, as in a softmax?  Contracted to a multiply-add it would subtract the maximum, which is
+ * rounded, from products that are not: where one element is all of its row, its weight is 2^-24 of the product off, and
+ * another kernel's sum of the weights is not (topk of a softmax of gated rows, inputs times 64: 5.4e-5). */
+static int is_below_top(const struct val *v)
+{
+	const struct val *top = v->n_arg > 1 ? v->arg[1] : NULL;
+
+	while (top && top->kind == V_VIEW && !top->cond)
+		top = top->arg[0];
+	return v->op == OP_SUB && v->dt == WW_F32 && v->arg[0]->kind == V_OP && v->arg[0]->op == OP_MUL && top &&
+		top->kind == V_RED && top->red == RED_MAX;
+}
+
 static struct etext operation(struct expr *e, struct val *v, const struct ix *const *idx)
 {
 	const struct pl_op_info *o = &pl_ops[v->op];
@@ -131,7 +144,7 @@ static struct etext operation(struct expr *e, struct val *v, const struct ix *co
 		} else {
 			for (int i = 0; i < v->n_arg; i++)
 				s[i] = pl_as_vec(e, a[i], v->arg[i]->dt);
-			text = pl_fill(e->pl, o->vec, s, WW_F32);
+			text = pl_fill(e->pl, is_below_top(v) ? "ww_vf_minus($0, $1)" : o->vec, s, WW_F32);
 		}
 	} else {
 		const char *tmpl = pl_is_float(compute) ? o->scalar : o->intg;
@@ -139,7 +152,7 @@ static struct etext operation(struct expr *e, struct val *v, const struct ix *co
 		if (!tmpl)
 			pl_fail(e->pl, "cannot cover %s (node %s): no rule for this type", o->name, pl_node_name(v));
 		text = pl_is_float(compute) && compute != WW_F64 ? without_branch(e, v, a, s, t.level) : NULL;
-		text = text ? text : pl_fill(e->pl, tmpl, s, compute);
+		text = text ? text : pl_fill(e->pl, is_below_top(v) ? "pl_minusf($0, $1)" : tmpl, s, compute);
 	}
 	t.t = pl_temp(e);
 	pl_emit(e, t.level, "const %s %s = %s;", t.vec ? pl_vec_type(v->dt) : pl_acc_type(v->dt), t.t, text);

@@ -836,11 +836,26 @@ static void cuda_rows(struct pl *pl, struct kern *k)
 	l->vec = l->paired ? 2 : pl_or_else(kn->rows.vec, l->along == COLUMNS ? pl_widest_element(k) : 1);
 }
 
+/* Do neighbouring rows lie side by side in memory, many of them? */
+static int lies_in_lines(struct pl *pl, struct kern *k)
+{
+	enum { MANY = 256 };
+	const struct ix *off[512];
+	struct buf *buf[512];
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		for (int r = 0; r < k->n_row; r++)
+			if (ix_num(k->row[r]->b) >= MANY && ix_has(off[i], k->row[r]) && pl_runs_along(pl, off[i], k->row[r]))
+				return 1;
+	return 0;
+}
+
 static void loop_rows(struct pl *pl, struct kern *k)
 {
 	struct loop *l = k->loop;
 
 	l->len = pl_extent(pl, k->col, k->n_col);
+	l->in_lines = pl->target == WW_TARGET_CUDA && lies_in_lines(pl, k);
 	if (pl->target == WW_TARGET_CUDA)
 		cuda_rows(pl, k);
 	else

@@ -308,6 +308,7 @@ static int write_point(struct pl *pl, struct kern *k)
 
 	l->outer = pl_extent(pl, k->row, l->n_row);
 	l->len = k->col[0]->b;
+	l->last_row = l->n_row ? k->row[l->n_row - 1]->b : NULL;
 	l->along = pl->target == WW_TARGET_CUDA && pl_knobs(pl, k->id)->plain ? SCALARS : COLUMNS;
 	l->by_row = pl->target == WW_TARGET_CUDA && !l->across && !pl_knobs(pl, k->id)->plain && l->n_row &&
 		stays_in_row(pl, k);

@@ -54,9 +54,11 @@ struct loop {
 	const struct ix_atom *side; /* cpu, rows: `finish` has vectors along this variable of the rows, a block of which
 	                             * keeps what each reduced; NULL: it is written once a row */
 	const struct ix_atom
-		*inside;   /* cpu, pointwise: rows of a short lane, all of which an item of a block does; or NULL */
-	int backwards; /* cuda: the last block is the first of its index space */
-	int n_row;     /* leading row variables that are not the lane, nor `inside` */
+		*inside;               /* cpu, pointwise: rows of a short lane, all of which an item of a block does; or NULL */
+	int backwards;             /* cuda: the last block is the first of its index space */
+	int in_lines;              /* cuda, rows: neighbouring rows lie side by side in memory, 256 of them or more */
+	int n_row;                 /* leading row variables that are not the lane, nor `inside` */
+	const struct ix *last_row; /* extent of the last of them; NULL: there is none */
 	struct pass pass[66];
 	int n_pass;
 	struct step step[64]; /* by reduction of the kernel */

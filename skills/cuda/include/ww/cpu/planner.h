@@ -17,6 +17,12 @@ typedef long long ix_t;
 
 PL_FN float pl_maxf(float a, float b) { return a != a || a > b ? a : b; }
 PL_FN float pl_minf(float a, float b) { return a != a || a < b ? a : b; }
+/* a - b of a product a, which is rounded first: no multiply-add */
+PL_FN float pl_minusf(float a, float b)
+{
+	__asm__("" : "+x"(a));
+	return a - b;
+}
 PL_FN float pl_quotientf(float a, float b) { return a / b; }
 PL_FN float pl_rsqrtf(float a) { return 1.0f / sqrtf(a); }
 /* PyTorch's of infinities are NaN */

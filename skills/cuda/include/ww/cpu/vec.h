@@ -179,6 +179,15 @@ WW_FN ww_vf ww_vf_held(ww_vf v)
 	return v;
 }
 
+/* a - b of a product a, which is rounded first: no multiply-add. */
+WW_FN ww_vf ww_vf_minus(ww_vf a, ww_vf b)
+{
+#if defined(WW_AVX2) || defined(WW_AVX512)
+	__asm__("" : "+x"(a));
+#endif
+	return a - b;
+}
+
 /* Prefetch `lines` lines from p + 2 KiB on, also across page ends, where the hardware's prefetcher stops: for data that
  * is read once, in order, from DRAM. */
 WW_FN void ww_prefetch_ahead(const void *p, long long lines)
