@@ -24,6 +24,20 @@ struct ww_operand {
 	long long rows, k, kp, batch;
 };
 
+/* Arguments of a kernel that splits m in one pass: `lines` of `length` elements, `stride` apart, to o. */
+static void ww_split_args(struct ww_plan *p, const struct ww_matrix *m, long long stride, long long lines,
+	long long length, const struct ww_operand *o)
+{
+	ww_arg_buf(p, m->buf, m->offset_bytes);
+	ww_arg_i64(p, m->batch_stride);
+	ww_arg_i64(p, stride);
+	ww_arg_i32(p, (int)lines);
+	ww_arg_i32(p, (int)length);
+	ww_arg_i32(p, (int)o->kp);
+	ww_arg_buf(p, o->buf, 0);
+	ww_arg_buf(p, o->amax, 0);
+}
+
 /* Launch the split of an fp32 matrix for gemm3.  One of its strides must be 1.  k_stride 1 is one pass; row_stride 1 (a
  * (K, N) matrix used as B) needs a second read, unless it is small and K at most 1,280. */
 static struct ww_operand ww_recipe_split(struct ww_plan *p, const struct ww_matrix *m)
@@ -38,26 +52,12 @@ static struct ww_operand ww_recipe_split(struct ww_plan *p, const struct ww_matr
 		const int held = ww_split_held(o.kp, o.batch * o.rows, ww_device(p)->sm_count);
 
 		ww_launch(p, ww_fmt(p, "ww::split_rows<%d>", held), held ? ww_cdiv(o.rows, 8) : o.rows, o.batch, 1, 256, 1, 1);
-		ww_arg_buf(p, m->buf, m->offset_bytes);
-		ww_arg_i64(p, m->batch_stride);
-		ww_arg_i64(p, m->row_stride);
-		ww_arg_i32(p, (int)o.rows);
-		ww_arg_i32(p, (int)o.k);
-		ww_arg_i32(p, (int)o.kp);
-		ww_arg_buf(p, o.buf, 0);
-		ww_arg_buf(p, o.amax, 0);
+		ww_split_args(p, m, m->row_stride, o.rows, o.k, &o);
 	} else if (m->row_stride == 1 && o.kp <= 32 * 40 && o.batch * o.rows * o.k <= 1 << 22 &&
 		ww_cdiv(o.rows, 8) * o.batch <= 8LL * ww_device(p)->sm_count) {
 		/* few: a third of the time is launches otherwise */
 		ww_launch(p, ww_fmt(p, "ww::split_cols_held<%d>", (int)(o.kp / 32)), ww_cdiv(o.rows, 8), o.batch, 1, 256, 1, 1);
-		ww_arg_buf(p, m->buf, m->offset_bytes);
-		ww_arg_i64(p, m->batch_stride);
-		ww_arg_i64(p, m->k_stride);
-		ww_arg_i32(p, (int)o.k);
-		ww_arg_i32(p, (int)o.rows);
-		ww_arg_i32(p, (int)o.kp);
-		ww_arg_buf(p, o.buf, 0);
-		ww_arg_buf(p, o.amax, 0);
+		ww_split_args(p, m, m->k_stride, o.k, o.rows, &o);
 	} else if (m->row_stride == 1 && o.kp / 32 <= 65535) {
 		/* 16 rows of k a thread, all of which it loads at once, where blocks are few; else 64. */
 		const long long ahead = 16, most = 8LL * ww_device(p)->sm_count, blocks = ww_cdiv(o.rows, 128) * o.batch;
