@@ -531,20 +531,6 @@ static const char *row_body(struct pl *pl, struct kern *k)
 	"\t\twhile (ty >= 16 && tx * ty <= 512 && " LEAST " && rows * ty < 128LL * ww_device(p)->sm_count) {\n" \
 	"\t\t\tty *= 2;\n\t\t\ttx = tx > 8 ? tx / 2 : 8;\n\t\t}\n"
 
-/* Bytes of the widest element that columns read. */
-static int widest_read(struct pl *pl, struct kern *k)
-{
-	const struct ix *off[512];
-	struct buf *buf[512];
-	int size = 1;
-
-	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
-		for (int c = 0; c < k->n_col; c++)
-			if (ix_has(off[i], k->col[c]))
-				size = (int)ww_max(size, pl_itemsize(buf[i]->dt));
-	return size;
-}
-
 /* The same where threads hold what they read: as many share a row as leave each of them half of PL_HELD registers. */
 static const char *hold_columns(struct pl *pl, const struct kern *k)
 {
@@ -573,17 +559,15 @@ static const char *hold_columns(struct pl *pl, const struct kern *k)
  * 126, H200).  Neighbours read 64 bytes, so of 16 bits 32 columns share a block.  Of long rows of neighbours blocks do
  * not become narrower than a line: 64 of 16,384 bytes are another page of memory each (32,768 x 4,096 floats: 147 us by
  * 16 x 32 threads, 136 by 32 x 8). */
-static const char *long_columns(struct pl *pl, struct kern *k)
+static const char *long_columns(struct pl *pl, const struct loop *l)
 {
-	const struct loop *l = k->loop;
-
 	if (ix_num(l->len) < 128)
 		return LONG_COLUMNS;
 	return pl_fmt(pl,
 		"\t\twhile (%sty < %d && cols >= 128 * ty && rows * ty >= 2048LL * ww_device(p)->sm_count &&\n"
 		"\t\t\trows * ty < 8192LL * ww_device(p)->sm_count) {\n"
 		"\t\t\tty *= 2;\n\t\t\tif (tx > 16 && tx * ty > 512)\n\t\t\t\ttx /= 2;\n\t\t}\n" LONG_COLUMNS,
-		l->in_lines ? "tx > 32 && " : "", widest_read(pl, k) * (1 + l->paired) >= 4 ? 32 : 16);
+		l->in_lines ? "tx > 32 && " : "", l->widest * (1 + l->paired) >= 4 ? 32 : 16);
 }
 
 /* The place of a thread's row: its variables, and whether there is such a row. */
@@ -678,7 +662,7 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 		"%s\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n"
 		"\t\tww_launch(p, \"@\", ww_cdiv(%s, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
 		l->paired ? pl_fmt(pl, "%s\t\tww_define(p, \"%s_V\", v);\n", pick_v(pl, k), k->name) : "", all,
-		l->paired ? " / v" : "", cols, l->held ? hold_columns(pl, k) : long_columns(pl, k),
+		l->paired ? " / v" : "", cols, l->held ? hold_columns(pl, k) : long_columns(pl, l),
 		l->across ? pl_fmt(pl, "ww_cdiv(%s, %d) * %d * ww_cdiv(%s, %d) * %d", ix_text(pl, l->outer), ROWS_BESIDE,
 						ROWS_BESIDE, ix_text(pl, l->inner), l->across, l->across)
 				  : "rows",

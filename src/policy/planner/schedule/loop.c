@@ -836,18 +836,24 @@ static void cuda_rows(struct pl *pl, struct kern *k)
 	l->vec = l->paired ? 2 : pl_or_else(kn->rows.vec, l->along == COLUMNS ? pl_widest_element(k) : 1);
 }
 
-/* Do neighbouring rows lie side by side in memory, many of them? */
-static int lies_in_lines(struct pl *pl, struct kern *k)
+/* cuda: bytes of the widest element that columns read, and whether many neighbouring rows lie side by side in memory.
+ * Here and not where text is made: a later kernel that shares it has other variables. */
+static void look_at_columns(struct pl *pl, struct kern *k)
 {
 	enum { MANY = 256 };
 	const struct ix *off[512];
 	struct buf *buf[512];
+	struct loop *l = k->loop;
 
-	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+	l->widest = 1;
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++) {
+		for (int c = 0; c < k->n_col; c++)
+			if (ix_has(off[i], k->col[c]))
+				l->widest = (int)ww_max(l->widest, pl_itemsize(buf[i]->dt));
 		for (int r = 0; r < k->n_row; r++)
-			if (ix_num(k->row[r]->b) >= MANY && ix_has(off[i], k->row[r]) && pl_runs_along(pl, off[i], k->row[r]))
-				return 1;
-	return 0;
+			l->in_lines |= ix_num(k->row[r]->b) >= MANY && ix_has(off[i], k->row[r]) &&
+				pl_runs_along(pl, off[i], k->row[r]);
+	}
 }
 
 static void loop_rows(struct pl *pl, struct kern *k)
@@ -855,11 +861,12 @@ static void loop_rows(struct pl *pl, struct kern *k)
 	struct loop *l = k->loop;
 
 	l->len = pl_extent(pl, k->col, k->n_col);
-	l->in_lines = pl->target == WW_TARGET_CUDA && lies_in_lines(pl, k);
-	if (pl->target == WW_TARGET_CUDA)
+	if (pl->target == WW_TARGET_CUDA) {
+		look_at_columns(pl, k);
 		cuda_rows(pl, k);
-	else
+	} else {
 		cpu_rows(pl, k);
+	}
 	l->n_row = k->n_row - (l->along == ROWS || l->side);
 	l->outer = pl_extent(pl, k->row, l->n_row);
 	l->inner = l->along == ROWS || l->side ? k->row[k->n_row - 1]->b : ix_const(pl, 1);

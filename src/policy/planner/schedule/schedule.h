@@ -56,6 +56,7 @@ struct loop {
 	const struct ix_atom
 		*inside;               /* cpu, pointwise: rows of a short lane, all of which an item of a block does; or NULL */
 	int backwards;             /* cuda: the last block is the first of its index space */
+	int widest;                /* cuda, rows: bytes of the widest element that columns read */
 	int in_lines;              /* cuda, rows: neighbouring rows lie side by side in memory, 256 of them or more */
 	int n_row;                 /* leading row variables that are not the lane, nor `inside` */
 	const struct ix *last_row; /* extent of the last of them; NULL: there is none */
