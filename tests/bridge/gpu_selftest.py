@@ -51,8 +51,9 @@ import torch.nn as nn
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.each = nn.ModuleList([nn.Conv2d(64, 64, 3), nn.Conv2d(3, 32, 3), nn.Conv2d(17, 16, 9, stride=2, bias=False),
-            nn.Conv2d(64, 64, 3, groups=64), nn.ConvTranspose2d(64, 32, 4, stride=2)])
+        self.each = nn.ModuleList([nn.Conv2d(64, 64, 3), nn.Conv2d(3, 32, 3),
+            nn.Conv2d(17, 16, 9, stride=2, bias=False), nn.Conv2d(64, 64, 3, groups=64),
+            nn.ConvTranspose2d(64, 32, 4, stride=2)])
     def forward(self, x):
         return [conv(x[:, :conv.in_channels].contiguous()) for conv in self.each]
 def get_inputs():

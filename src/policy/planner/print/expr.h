@@ -31,10 +31,13 @@ struct vload {
 	int apart;              /* elements from lane to lane, all of which are loaded; 0: one */
 	const struct ix *which; /* apart: the number of the one that a lane takes, below `apart` */
 	int repeats;            /* neighbouring lanes that share an element, a power of two; 0: each has its own */
-	const struct ix *whole; /* repeats: what vectors have to divide in place of the base */
+	const struct ix *whole; /* repeats: what vectors have to divide in place of the base (pl_divided()) */
 	int any;                /* it may begin anywhere: its elements are loaded one by one */
 	const struct ix *step;  /* functors: elements from lane to lane, loaded one by one; NULL: one */
 };
+
+/* What whole vectors of load v have to divide. */
+static inline const struct ix *pl_divided(const struct vload *v) { return v->repeats ? v->whole : v->base; }
 
 struct expr {
 	struct pl *pl;

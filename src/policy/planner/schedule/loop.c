@@ -218,8 +218,7 @@ static void pass_loads(struct writer *w, struct pass *p)
 			load[p->n_load - 1].any = w->l->ring && w->l->singly && is_of_column(w->k, &w->e.vload[i]);
 			if (w->e.vload[i].apart || load[p->n_load - 1].any)
 				continue;
-			w->l->terms = pl_cuda_row_terms(
-				w->pl, w->k, w->l->terms, w->e.vload[i].repeats ? w->e.vload[i].whole : w->e.vload[i].base);
+			w->l->terms = pl_cuda_row_terms(w->pl, w->k, w->l->terms, pl_divided(&w->e.vload[i]));
 			w->l->terms = pl_cuda_cond_terms(w->pl, w->l->terms, w->e.vload[i].cond, w->e.lane);
 			if (w->e.vload[i].buf == w->l->staged ||
 				(w->e.vload[i].buf == w->l->ring && pl_lies_in_rows(w->pl, w->k, w->e.vload[i].base)))

@@ -203,8 +203,7 @@ static int vector_of(struct pl *pl, const struct kern *k)
 
 	for (int i = 0; i < p->n_load; i++)
 		while (n > 1 && !p->load[i].one && !p->load[i].apart &&
-			!(pl_divides(p->load[i].repeats ? p->load[i].whole : p->load[i].base, l->lane, n) &&
-				pl_cond_divides(pl, p->load[i].cond, l->lane, n)))
+			!(pl_divides(pl_divided(&p->load[i]), l->lane, n) && pl_cond_divides(pl, p->load[i].cond, l->lane, n)))
 			n /= 2;
 	for (int o = 0; o < k->n_out; o++) {
 		const struct ix *off = pl_offset(pl, k->out[o]->root, k->out_idx[o]);
