@@ -13,6 +13,9 @@ not:
                5 ms 11 in all, half a second for a module, and several times that on a device that others use.  A
                worker that compiles many tasks makes calls for 10 ms, 3 to 30.  As inductor has it, the shortest one
                decides: what others do only adds to a call's time.
+    copies     What a kernel writes in place inductor copies to the processor for each configuration, and back behind
+               each call, unless a copy on the device lies within the peak so far: up to 4 s for a few GiB, in which
+               the device computes nothing.  A worker that compiles many tasks copies on the device.
 
 Only models with at least NETWORK modules get the pool and the precompiled headers.  A worker that compiles many tasks
 (`synth run`) gets the headers and no pool."""
@@ -77,13 +80,20 @@ def event_times(fn, n):
 
 
 def tune_briefly(share):
-    """Let inductor choose between a kernel's configurations by few calls, where this PyTorch has the benchmarker that
-    it asks."""
+    """Let inductor choose between a kernel's configurations by few calls, and with what they write in place copied on
+    the device, where this PyTorch has the benchmarker that it asks and the method that copies."""
     with suppress(ImportError, AttributeError):
         from torch._inductor.runtime import benchmarking
+        from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
         b = benchmarking.benchmarker
         b.benchmark_gpu = briefly(type(b).benchmark_gpu.__get__(b), event_times, share)
+        if hasattr(CachingAutotuner, "copy_args_to_cpu_if_needed"):  # what it leaves out is cloned for each call
+            CachingAutotuner.copy_args_to_cpu_if_needed = nothing_copied
+
+
+def nothing_copied(_tuner, *_args, **_how):
+    return {}
 
 
 def vectors():

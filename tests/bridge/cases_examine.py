@@ -91,6 +91,25 @@ def kernels_are_tuned_by_few_calls():
         assert bench(None, **how) == ((), how)
 
 
+def what_a_kernel_writes_is_copied_on_the_device():
+    """While its configuration is chosen: what inductor copies to the processor it does not clone for each call."""
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    tuner = SimpleNamespace(optimize_mem=True, fn=SimpleNamespace(arg_names=["x", "y"]), mutated_arg_names=["x"],
+                            reset_to_zero_arg_names=[])
+    theirs = CachingAutotuner.copy_args_to_cpu_if_needed
+    try:
+        compiler.tune_briefly(nullcontext())
+        with FakeTensorMode():
+            x, y = torch.empty(1 << 20, device="cuda"), torch.empty(3, device="cuda")
+            left_out = CachingAutotuner.copy_args_to_cpu_if_needed(tuner, x, y)
+            (a, b), _ = CachingAutotuner.maybe_clone_args(tuner, left_out, x, y)
+        assert a is not x and a.device.type == "cuda" and b is y
+    finally:
+        CachingAutotuner.copy_args_to_cpu_if_needed = theirs
+
+
 def a_measurement_comes_between_two_configurations():
     with tempfile.TemporaryDirectory() as top:
         def both():
@@ -210,4 +229,5 @@ def the_end_of_a_task_says_whether_the_device_works():
 
 TESTS = [a_baseline_in_a_graph_is_not_called_again, a_measurement_comes_between_two_configurations,
          a_task_is_let_go_where_it_could_not_be_loaded, kernels_are_tuned_by_few_calls, outputs_are_compared_by_pieces,
-         shapes_that_depend_on_values_are_found_by_the_other_draw, the_end_of_a_task_says_whether_the_device_works]
+         shapes_that_depend_on_values_are_found_by_the_other_draw, the_end_of_a_task_says_whether_the_device_works,
+         what_a_kernel_writes_is_copied_on_the_device]
