@@ -25,6 +25,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@
 
 enum {
 	MAX_DEVICES = 64,
+	ROUNDS = 5, /* in which one that gives way opens the gate again */
 	NAP_NS = 2 * 1000 * 1000,
 	LEAST_SHARE_NS = 100 * 1000 * 1000,
 	MOST_SHARE_NS = 2000 * 1000 * 1000,
@@ -107,27 +109,48 @@ static enum ww_rc look(struct waiting *w, int fd, struct ww_err *err)
 	return WW_OK;
 }
 
-/* Lock fd; `lock` is the file that names the holder. */
-static enum ww_rc wait_for(int fd, int how, int lock, struct waiting *w, struct ww_err *err)
+static void nap(void)
+{
+	struct timespec t = { 0, NAP_NS };
+	nanosleep(&t, NULL);
+}
+
+/* Lock fd within `seconds`: *locked; `lock` is the file that names the holder. */
+static enum ww_rc wait_for(
+	int fd, int how, int lock, double seconds, struct waiting *w, int *locked, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
+	uint64_t start = ww_now_ns();
+	*locked = 0;
 	while (rc == WW_OK && flock(fd, how | LOCK_NB) != 0) {
-		struct timespec nap = { 0, NAP_NS };
 		if (errno != EWOULDBLOCK && errno != EINTR)
 			return ww_err_errno(err, WW_ERR_IO, "cannot lock the device's lock file");
+		if (ww_seconds_since(start) >= seconds)
+			return WW_OK;
 		rc = look(w, lock, err);
-		nanosleep(&nap, NULL);
+		nap();
 	}
+	*locked = rc == WW_OK;
 	return rc;
 }
 
 /* Lock the gate, then fd, then unlock the gate. */
 static enum ww_rc pass(int gate, int fd, int how, struct waiting *w, struct ww_err *err)
 {
-	WW_CHECK(wait_for(gate, LOCK_EX, fd, w, err));
-	enum ww_rc rc = wait_for(fd, how, fd, w, err);
-	(void)flock(gate, LOCK_UN);
-	return rc;
+	enum ww_rc rc;
+	for (int locked, round = 0;; round++) {
+		int gives_way = w->how.gives_way_s > 0 && round < ROUNDS;
+		WW_CHECK(wait_for(gate, LOCK_EX, fd, INFINITY, w, &locked, err));
+		rc = wait_for(fd, how, fd, gives_way ? w->how.gives_way_s : INFINITY, w, &locked, err);
+		(void)flock(gate, LOCK_UN);
+		if (rc != WW_OK || locked)
+			return rc;
+		for (uint64_t open = ww_now_ns(); rc == WW_OK && ww_seconds_since(open) < 2 * w->how.gives_way_s;) {
+			rc = look(w, fd, err);
+			nap();
+		}
+		WW_CHECK(rc);
+	}
 }
 
 /* ---- Turns of the threads that measure --------------------------------------------------------------------------- */

@@ -32,6 +32,10 @@ struct ww_lease_wait {
 	/* Called after two seconds and every two seconds from then on; holder: "pid 71 (warpwright judge a.py b)". */
 	void (*waiting)(void *ctx, const char *holder);
 	void *ctx;
+	/* Above 0: a long step of one engine keeps no others from theirs.  Who has waited behind the gate for so many
+	 * seconds opens it for twice as long, before it waits there again; after some such rounds it waits until the step
+	 * ends. */
+	double gives_way_s;
 };
 
 /* Take the device for this process alone, and stop all processes that policies started on this machine.  Waits until

@@ -27,7 +27,7 @@
 
 enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15, PATIENCE = 10 };
 static const double REQUEST_S = 60, TURN_S = 0.5, CUDA_BUDGET_US = 2.5e4, CPU_BUDGET_US = 5e4, MEMORY_SHARE = 0.88,
-					PEAK_MARGIN = 1.1, SURELY = 2, MAX_LEFT_BYTES = 1 << 30;
+					PEAK_MARGIN = 1.1, SURELY = 2, MAX_LEFT_BYTES = 1 << 30, GIVES_WAY_S = 0.25;
 
 void ww_synth_result_release(struct ww_synth_result *r)
 {
@@ -253,7 +253,7 @@ static void turn_end(struct ww_synth_device *d)
 static enum ww_rc turn_begin(struct ww_synth_checker *c, struct ww_err *err)
 {
 	struct ww_synth_device *d = c->o.device;
-	struct ww_lease_wait wait = { .interrupted = c->o.interrupted };
+	struct ww_lease_wait wait = { .interrupted = c->o.interrupted, .gives_way_s = GIVES_WAY_S };
 	pthread_mutex_lock(&d->lock);
 	d->to_measure++;
 	while (d->measuring)

@@ -300,6 +300,48 @@ static void the_killed_hold_nothing(void **state)
 	ww_lease_drop(&l);
 }
 
+/* One step that takes a second. */
+static void compute_long(void)
+{
+	struct ww_share s;
+	struct ww_err err = WW_ERR_INIT;
+	if (ww_share_open(&s, device, &err) != WW_OK || ww_share_step(&s, NULL, &err) != WW_OK)
+		_exit(1);
+	__atomic_add_fetch(&told->shared, 1, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&told->ready, 1, __ATOMIC_SEQ_CST);
+	usleep(1000000);
+	__atomic_sub_fetch(&told->shared, 1, __ATOMIC_SEQ_CST);
+	ww_share_close(&s);
+}
+
+/* Steps of others while a measurement waits for a long one. */
+static long steps_beside_a_wait(double gives_way_s)
+{
+	struct ww_lease l = WW_LEASE_INIT;
+	struct ww_lease_wait how = { .gives_way_s = gives_way_s };
+	struct ww_err err = WW_ERR_INIT;
+	memset(told, 0, sizeof(*told));
+	pid_t pids[] = { start(compute_long), start(compute_always), start(compute_always) };
+	wait_until_ready(3);
+	pass(0.05);
+	long steps = told->steps;
+	assert_int_equal(ww_lease_take(&l, device, &how, &err), WW_OK);
+	steps = told->steps - steps;
+	assert_int_equal(told->shared, 0);
+	told->stop = 1;
+	ww_lease_drop(&l);
+	for (size_t i = 0; i < WW_ARRAY_LEN(pids); i++)
+		end(pids[i]);
+	return steps;
+}
+
+static void who_gives_way_lets_short_steps_pass(void **state)
+{
+	(void)state;
+	assert_true(steps_beside_a_wait(0) < 120); /* two engines that go on for .1 s at most, 2 ms a step */
+	assert_true(steps_beside_a_wait(0.08) > 200);
+}
+
 static void *measure_thrice(void *unused)
 {
 	(void)unused;
@@ -381,6 +423,7 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(engines_compute_side_by_side),
 		cmocka_unit_test(who_waited_has_it_as_long), cmocka_unit_test(the_killed_hold_nothing),
 		cmocka_unit_test(threads_take_turns), cmocka_unit_test(who_waits_is_not_overtaken),
-		cmocka_unit_test(neither_starves), cmocka_unit_test(a_wait_names_the_holder) };
+		cmocka_unit_test(who_gives_way_lets_short_steps_pass), cmocka_unit_test(neither_starves),
+		cmocka_unit_test(a_wait_names_the_holder) };
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
