@@ -25,7 +25,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15, PATIENCE = 10 };
+/* Tasks of a worker.  On a GPU each first use of a library's kernels loads them, 3 s a worker in all. */
+enum { CPU_TASKS = 48, CUDA_TASKS = 160 };
+enum { LEAST_TIMES = 3, MOST_TIMES = 15, PATIENCE = 10 };
 static const double REQUEST_S = 60, TURN_S = 0.5, CUDA_BUDGET_US = 2.5e4, CPU_BUDGET_US = 5e4, MEMORY_SHARE = 0.88,
 					PEAK_MARGIN = 1.1, SURELY = 2, MAX_LEFT_BYTES = 1 << 30, GIVES_WAY_S = 0.25;
 
@@ -141,7 +143,7 @@ enum ww_rc ww_synth_checker_warm(struct ww_synth_checker *c, struct ww_err *err)
 static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
 {
 	struct ww_synth_cost since = { .s = (double)ww_now_ns() * 1e-9 };
-	if (c->ref && (!ww_ref_alive(c->ref) || c->used >= RECYCLE || c->o.distrust))
+	if (c->ref && (!ww_ref_alive(c->ref) || c->used >= (is_cpu(c) ? CPU_TASKS : CUDA_TASKS) || c->o.distrust))
 		ww_synth_checker_close(c);
 	c->used++;
 	if (c->ref)

@@ -1,7 +1,7 @@
 /* check.h - one module through the filters.  Internal to src/synth.
  *
  * A checker is a thread's reference worker, opened when it is first needed, closed when a task has broken it or the
- * device under it, and after every RECYCLE tasks.  Checkers of one device run and compile in parallel; a measurement
+ * device under it, and after some dozens of tasks.  Checkers of one device run and compile in parallel; a measurement
  * has the device alone, under its lease.  All threads that wait to measure do so in one turn, so that running
  * candidates are waited for once.
  */
