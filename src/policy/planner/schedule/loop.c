@@ -533,10 +533,11 @@ static int has_several(struct pl *pl, const struct kern *k)
 
 /* cuda: may a thread of row kernel k, which goes along its columns once, have two neighbouring rows?  Long columns of
  * operands of 16 bits, many of them: a warp asks for 64 bytes of each column else, in as many instructions as of
- * floats (512 x 160 x 3,072 bfloat16: 160 us, memory takes 120, H200). */
+ * floats (512 x 160 x 3,072 bfloat16: 160 us, memory takes 120, H200).  From so many rows on their threads still fill
+ * the machine, since more of them share a column; sums of parts have 512 a multiprocessor at most (split()). */
 static int may_be_paired(struct pl *pl, struct kern *k)
 {
-	enum { ROWS_EACH = 512 /* multiprocessor */, NEIGHBOURS = 32 };
+	enum { ROWS_EACH = 256 /* multiprocessor */, NEIGHBOURS = 32 };
 	const struct loop *l = k->loop;
 	const struct ix_atom *lane = k->row[k->n_row - 1];
 	int64_t cols = ix_num(l->len);
