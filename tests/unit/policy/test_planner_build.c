@@ -3958,9 +3958,11 @@ static void test_work_is_not_repeated(void **state)
 			"ww::load(in_x + (i22*S2*S3*S4 + i20*S3*S4 + i21_0), x0);\n" },
 		/* and with weights beside the operand, what no column changes ahead of the loop */
 		{ "paired_norms.json", "ww_define(p, \"k2_V\", v);\n", "pl_turns<4> all0[V];\n\t#pragma unroll 4\n" },
-		/* as few as sums of parts have */
+		/* as few as sums of parts have; an odd number of them lies in blocks of a line */
 		{ "split_columns.json", "rows = (S1*16) / v, cols = S3;",
 			"ww::load(in_x + (i8*(S0 / 16)*S1 + i10*S1 + i9_0), x0);\n" },
+		{ "split_columns.json", "\t\t\tif (tx > 64 && tx * ty > 256)\n\t\t\t\ttx /= 2;\n",
+			"in_y[(i13*(S0 / 16)*S2 + i15*S2 + i14)]" },
 		/* what rows became, over the root mean square of all of it: one kernel behind the rows' */
 		{ "normed_losses.json",
 			"k0  rows: smooth_l1_loss, mean, add, sqrt\n *   k1  rows: pow_1, mean_1, add_1, rsqrt, mul\n */", "" },

@@ -553,12 +553,25 @@ static const char *hold_columns(struct pl *pl, const struct kern *k)
 	"\t\twhile (ty < 8 && cols >= 512 * ty && rows * ty < 32768LL * ww_device(p)->sm_count) {\n"           \
 	"\t\t\tty *= 2;\n\t\t\tif (tx > 64 && tx * ty > 512)\n\t\t\t\ttx /= 2;\n\t\t}\n" FEW_ROWS
 
+/* Threads of a block side by side, at least.  Long rows of neighbours of 16 bits, one a thread, have 64 of them, a
+ * line, where columns are enough for blocks on all multiprocessors: half a line of each row is another page of memory
+ * each (65,536 x 4,096 bfloat16 by 32 x 8 threads: 169 us, memory takes 128; 32,768 x 4,096 floats by 16 x 32 threads
+ * 147, by 32 x 8 136, H200), and of an odd number of columns three sectors, of a whole line five. */
+static int narrowest(const struct pl *pl, const struct loop *l)
+{
+	enum { ENOUGH = 256 };
+
+	return l->in_lines && l->widest * (1 + l->paired) < 4 &&
+			ix_num(l->outer) * ix_num(l->inner) >= ENOUGH * (int64_t)pl->dev.sm_count
+		? 64
+		: 32;
+}
+
 /* The same where one to four waves of blocks have all columns: more threads share each, as long as a thread has 64
  * left.  Why: the last wave has a few blocks on each multiprocessor, too few loads for memory, and lasts as long as a
  * block does (1,483 blocks of 32 x 8, 1,056 of them at once, each thread with 349 floats of 2,789: 172 us, by the bytes
  * 126, H200).  Neighbours read 64 bytes, so of 16 bits 32 columns share a block.  Of long rows of neighbours blocks do
- * not become narrower than a line: 64 of 16,384 bytes are another page of memory each (32,768 x 4,096 floats: 147 us by
- * 16 x 32 threads, 136 by 32 x 8). */
+ * not become narrower than a line (narrowest()). */
 static const char *long_columns(struct pl *pl, const struct loop *l)
 {
 	if (ix_num(l->len) < 128)
@@ -567,7 +580,7 @@ static const char *long_columns(struct pl *pl, const struct loop *l)
 		"\t\twhile (%sty < %d && cols >= 128 * ty && rows * ty >= 2048LL * ww_device(p)->sm_count &&\n"
 		"\t\t\trows * ty < 8192LL * ww_device(p)->sm_count) {\n"
 		"\t\t\tty *= 2;\n\t\t\tif (tx > 16 && tx * ty > 512)\n\t\t\t\ttx /= 2;\n\t\t}\n" LONG_COLUMNS,
-		l->in_lines ? "tx > 32 && " : "", l->widest * (1 + l->paired) >= 4 ? 32 : 16);
+		l->in_lines ? pl_fmt(pl, "tx > %d && ", narrowest(pl, l)) : "", l->widest * (1 + l->paired) >= 4 ? 32 : 16);
 }
 
 /* The place of a thread's row: its variables, and whether there is such a row. */
@@ -658,11 +671,12 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 	k->launch = pl_named(pl, k,
 		"\t{\n%s\t\tconst long long rows = %s%s, cols = %s;\n\t\tint tx = 256, ty = 1;\n\n"
 		"\t\twhile (ty < 16 && " LEAST " && rows * ty < 2048LL * ww_device(p)->sm_count) {\n"
-		"\t\t\tty *= 2;\n\t\t\tif (tx > 32 && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
+		"\t\t\tty *= 2;\n\t\t\tif (tx > %d && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
 		"%s\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n"
 		"\t\tww_launch(p, \"@\", ww_cdiv(%s, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
 		l->paired ? pl_fmt(pl, "%s\t\tww_define(p, \"%s_V\", v);\n", pick_v(pl, k), k->name) : "", all,
-		l->paired ? " / v" : "", cols, l->held ? hold_columns(pl, k) : long_columns(pl, l),
+		l->paired ? " / v" : "", cols, l->held ? 32 : narrowest(pl, l),
+		l->held ? hold_columns(pl, k) : long_columns(pl, l),
 		l->across ? pl_fmt(pl, "ww_cdiv(%s, %d) * %d * ww_cdiv(%s, %d) * %d", ix_text(pl, l->outer), ROWS_BESIDE,
 						ROWS_BESIDE, ix_text(pl, l->inner), l->across, l->across)
 				  : "rows",
