@@ -3958,6 +3958,13 @@ static void test_work_is_not_repeated(void **state)
 			"ww::load(in_x + (i22*S2*S3*S4 + i20*S3*S4 + i21_0), x0);\n" },
 		/* and with weights beside the operand, what no column changes ahead of the loop */
 		{ "paired_norms.json", "ww_define(p, \"k2_V\", v);\n", "pl_turns<4> all0[V];\n\t#pragma unroll 4\n" },
+		/* a scan stores its piece where the concatenation has it, whose other piece is made of it; not where rows begin
+		   within a sector */
+		{ "pieces_read.json",
+			"ww_arg_buf(p, in_x->buf, 0);\n\tww_arg_buf(p, out0->buf, 0);\n\n\t/* k1: pointwise: hypot, chunk, silu, mul, cat",
+			"ww::store(out0 + (i20*S1*S6 + i21*S6 + c), o0);\n" },
+		{ "pieces_read.json", "ww_arg_buf(p, in_z->buf, 0);\n\tww_arg_buf(p, t3, 0);\n",
+			"ww::store_stream(out3 + (S1*S2 + " },
 		/* as few as sums of parts have; an odd number of them lies in blocks of a line */
 		{ "split_columns.json", "rows = (S1*16) / v, cols = S3;",
 			"ww::load(in_x + (i8*(S0 / 16)*S1 + i10*S1 + i9_0), x0);\n" },

@@ -100,6 +100,7 @@ struct buf {
 	const struct ix *size[PL_MAX_RANK], *stride[PL_MAX_RANK];
 	struct buf *of;      /* it is a part of this one, of the same name, */
 	const struct ix *at; /* and begins with this element; NULL: it is none */
+	int again;           /* a part that a kernel reads: its stores do not go around the caches */
 	int contiguous;
 	int used;
 	struct val *val; /* for inputs and parameters */

@@ -2,8 +2,9 @@
  * the cpu a product or a convolution itself.
  *
  * Such a piece would be written, and read and written again by the pointwise kernel of the concatenation.  Where
- * nothing else reads it, its buffer becomes a part of the concatenation's, and that kernel does the other pieces.  They
- * must lie side by side, so pieces are taken from both ends; one is left. */
+ * no other kernel reads it, its buffer becomes a part of the concatenation's, and that kernel does the other pieces,
+ * also those that it makes of this one.  They must lie side by side, so pieces are taken from both ends; one is left.
+ */
 #include "policy/planner/lower/lower.h"
 #include "policy/planner/schedule/schedule.h"
 
@@ -58,16 +59,34 @@ static int stores_elements(struct pl *pl, const struct kern *k)
 	}
 }
 
-/* The kernel ahead of `reader` that stores piece v for it alone, or NULL. */
-static struct kern *storing_kernel(struct pl *pl, struct kern *reader, const struct val *v, const struct val *all)
+/* Do rows of the concatenation's buffer, and those of a piece `at` elements behind its beginning, begin with a sector
+ * of 32 bytes?  Else the kernels of two pieces write, and one reads, parts of the same. */
+static int in_sectors(const struct buf *all, const struct ix *at)
 {
+	int64_t size = pl_itemsize(all->dt), parts = ix_num(at) * size % 32;
+
+	for (int d = 0; d < all->rank; d++)
+		if (ix_num(all->size[d]) > 1 && !ix_is(all->stride[d], 1))
+			parts |= ix_num(all->stride[d]) * size % 32;
+	return !parts;
+}
+
+/* The kernel ahead of `reader` that stores piece i, v, for it alone, or NULL.  Other pieces may be made of v, too: they
+ * read it where it is then. */
+static struct kern *storing_kernel(struct pl *pl, struct kern *reader, const struct pieces *p, int i)
+{
+	const struct val *v = p->v[i], *all = reader->out[0];
 	struct kern *found = NULL;
+	int n;
 
 	if (!v->root || v->root->kind != B_SCRATCH || v->root->dt != all->root->dt || v->last != all->last || v->root->of ||
-		!(v->root->contiguous || v->last) || reads(pl, reader, v->root) != 1)
+		!(v->root->contiguous || v->last))
 		return NULL;
-	for (int i = 0; i < pl->n_kern; i++) {
-		struct kern *k = pl->kern[i];
+	n = reads(pl, reader, v->root);
+	if (n != 1 && !(n && in_sectors(all->root, ix_mul(pl, p->at[i], all->root->stride[p->dim]))))
+		return NULL;
+	for (int j = 0; j < pl->n_kern; j++) {
+		struct kern *k = pl->kern[j];
 
 		if (k == reader)
 			continue;
@@ -87,7 +106,7 @@ static struct buf *part_of(struct pl *pl, struct buf *all, const struct pieces *
 
 	*b = *all;
 	b->of = all;
-	b->contiguous = 0;
+	b->contiguous = b->again = 0;
 	b->at = ix_mul(pl, p->at[i], all->stride[p->dim]);
 	memcpy(b->size, v->size, sizeof(b->size));
 	return b;
@@ -107,11 +126,14 @@ static void forget(struct pl *pl, const struct buf *b)
 static int place(struct pl *pl, struct kern *k, const struct pieces *p, int i)
 {
 	struct val *v = p->v[i], *all = k->out[0];
+	int again;
 
-	if (!storing_kernel(pl, k, v, all))
+	if (!storing_kernel(pl, k, p, i))
 		return 0;
+	again = reads(pl, k, v->root) > 1;
 	forget(pl, v->root);
 	v->root = part_of(pl, all->root, p, i, v);
+	v->root->again = again;
 	return 1;
 }
 

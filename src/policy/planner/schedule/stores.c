@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+/* Do stores to b go around the caches?  Those of an output do, but for a part that another kernel of ours then reads.
+ */
+static int leaves(const struct buf *b) { return b->kind == B_OUTPUT && !b->again; }
+
 /* ---- cpu --------------------------------------------------------------------------------------------------------- */
 
 /* A vector of outputs at `off`, which moves along the lane. */
@@ -24,8 +28,8 @@ static void store_vector(struct expr *e, struct val *v, const struct ix *off, st
 	else if (b->dt == WW_BOOL)
 		ww_str_addf(s, "ww_vf_store_u8(%s, ww_vf_of_vm(%s), n);\n", at, t.t);
 	else if (b->dt == WW_F32)
-		ww_str_addf(s, "%s(%s, %s, n);\n",
-			b->kind == B_OUTPUT && pl_streams(pl, e->k, e->lane) ? "ww_vf_stream" : "ww_vf_store", at, t.t);
+		ww_str_addf(s, "%s(%s, %s, n);\n", leaves(b) && pl_streams(pl, e->k, e->lane) ? "ww_vf_stream" : "ww_vf_store",
+			at, t.t);
 	else
 		ww_str_addf(s, "ww_vf_store_%s(%s, %s, n);\n", b->dt == WW_F16 ? "f16" : "bf16", at, t.t);
 }
@@ -230,9 +234,9 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 			after = k->loop->stored ? pl_fmt(pl, "%s%sww::store(stored + %s, o%d);\n", after, cond,
 										  at_start(pl, in_stored(pl, k, off), e->lane, start), o)
 									: pl_fmt(pl, "%s%sww::store%s(%s + %s, o%d%s);\n", after, cond,
-										  k->loop->ring             ? "_whole"
-											  : b->kind == B_OUTPUT ? "_stream"
-																	: "",
+										  k->loop->ring   ? "_whole"
+											  : leaves(b) ? "_stream"
+														  : "",
 										  b->name, at_start(pl, off, e->lane, start), o, sub);
 		} else if (k->loop->turned) {
 			ww_str_addf(e->block[level], "turned[%s * (R + 1) + threadIdx.x / T] = (float)%s;\n",
