@@ -41,8 +41,9 @@ static int passes_of(struct pl *pl, struct kern *k, const struct buf **list, int
 		*all += bytes_of(whole(k->arg[i]));
 	if (k->segment || (k->kind == K_ROW && k->loop->along == ROWS))
 		return 0;
-	if (k->anchor) { /* tiles and images one after the other, of which the result is what was touched last */
-		int in_order = k->anchor->kind == S_GEMM || k->anchor->kind == S_CONV || k->anchor->kind == S_ATTN;
+	if (k->anchor) { /* tiles, images and rows one after the other, of which the result is what was touched last */
+		int in_order = k->anchor->kind == S_GEMM || k->anchor->kind == S_CONV || k->anchor->kind == S_ATTN ||
+			(k->anchor->kind == S_SCAN && k->anchor->scan.dim == k->anchor->out->rank - 1);
 
 		for (int o = 0; o < k->n_out && in_order; o++)
 			if (k->out[o]->root && bytes_of(whole(k->out[o]->root)) > LARGE)
