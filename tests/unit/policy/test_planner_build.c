@@ -3965,6 +3965,11 @@ static void test_work_is_not_repeated(void **state)
 			"ww::store(out0 + (i20*S1*S6 + i21*S6 + c), o0);\n" },
 		{ "pieces_read.json", "ww_arg_buf(p, in_z->buf, 0);\n\tww_arg_buf(p, t3, 0);\n",
 			"ww::store_stream(out3 + (S1*S2 + " },
+		/* of one operand that lies across a thread has two neighbouring rows, loaded ahead of the stores */
+		{ "turned_pairs.json",
+			"ww_cdiv(S1, down * high * 2) * ww_cdiv(S0 / v, 32 / high * (16 / down)), 1, 1, 512, 1, 1);",
+			"\t\tconst ix_t own = ((below * DOWN + warp % DOWN) * HIGH + lane / WIDE) * k0_U + u;\n" },
+		{ "turned_pairs.json", "ww_define(p, \"k1_U\", 2);\n", "HIGH + lane / WIDE) * k1_U + u;\n" },
 		/* as few as sums of parts have; an odd number of them lies in blocks of a line */
 		{ "split_columns.json", "rows = (S1*16) / v, cols = S3;",
 			"ww::load(in_x + (i8*(S0 / 16)*S1 + i10*S1 + i9_0), x0);\n" },

@@ -30,8 +30,9 @@ static const char *block_of(const struct kern *k) { return k->loop->backwards ? 
  * other. */
 static const char *point_place(struct pl *pl, const struct kern *k)
 {
-	if (k->loop->asks_ahead ||
-		k->loop->behind) /* beyond the end the last vector again: no load waits for a comparison */
+	if (!k->loop->across &&
+		(k->loop->asks_ahead ||
+			k->loop->behind)) /* beyond the end the last vector again: no load waits for a comparison */
 		return pl_named(pl, k,
 			"\t\tconst ix_t t = ((ix_t)%s * @_U + u) * @_BLOCK + threadIdx.x;\n"
 			"\t\tconst bool live = t < total;\n"
@@ -45,13 +46,19 @@ static const char *point_place(struct pl *pl, const struct kern *k)
 			block_of(k));
 	return pl_named(pl, k,
 		"\t\tenum { HIGH = @_HIGH, WIDE = 32 / HIGH, DOWN = @_DOWN, FAR = WIDE * (@_BLOCK / 32 / DOWN) };\n"
-		"\t\tconst ix_t tiles = (cols + FAR - 1) / FAR, tile = (ix_t)%s * @_U + u;\n"
+		"\t\tconst ix_t tiles = (cols + FAR - 1) / FAR, tile = (ix_t)%s%s;\n"
 		"\t\tconst int warp = threadIdx.x / 32, lane = threadIdx.x %% 32;\n"
 		"\t\tconst ix_t below = tile / (@_TALL * tiles) * @_TALL + tile %% @_TALL, beside = tile / @_TALL %% tiles;\n"
-		"\t\tconst ix_t row = (below * DOWN + warp %% DOWN) * HIGH + lane / WIDE;\n"
-		"\t\tconst ix_t at = beside * FAR + warp / DOWN * WIDE + lane %% WIDE, c = at * V;\n\n"
-		"\t\tif (at >= cols || row * cols >= total)\n\t\t\tcontinue;\n",
-		block_of(k));
+		"%s",
+		block_of(k), k->loop->behind ? "" : pl_named(pl, k, " * @_U + u"),
+		k->loop->behind ? pl_named(pl, k,
+							  "\t\tconst ix_t own = ((below * DOWN + warp %% DOWN) * HIGH + lane / WIDE) * @_U + u;\n"
+							  "\t\tconst ix_t at = beside * FAR + warp / DOWN * WIDE + lane %% WIDE;\n"
+							  "\t\tconst bool live = at < cols && own * cols < total;\n"
+							  "\t\tconst ix_t row = live ? own : 0, c = live ? at * V : 0;\n")
+						: "\t\tconst ix_t row = (below * DOWN + warp % DOWN) * HIGH + lane / WIDE;\n"
+						  "\t\tconst ix_t at = beside * FAR + warp / DOWN * WIDE + lane % WIDE, c = at * V;\n\n"
+						  "\t\tif (at >= cols || row * cols >= total)\n\t\t\tcontinue;\n");
 }
 
 /* Text of plan.c: the shape of the tiles, and their order.  Where a row has few vectors (the channels of an image),
@@ -69,11 +76,11 @@ static const char *point_shape(struct pl *pl, const struct kern *k)
 		"\t\tint high = %d, down = %d, tall = 1;\n\n"
 		"\t\twhile (high < 32 && 32 / high >= 2 * (%s / v))\n\t\t\thigh *= 2;\n"
 		"\t\twhile (down < %d && 32 / high * (%d / down) >= 2 * (%s / v))\n\t\t\tdown *= 2;\n"
-		"\t\twhile (tall < 8 && %s %% (2 * tall * down * high) == 0)\n\t\t\ttall *= 2;\n"
+		"\t\twhile (tall < 8 && %s %% (%d * tall * down * high) == 0)\n\t\t\ttall *= 2;\n"
 		"\t\tww_define(p, \"@_HIGH\", high);\n\t\tww_define(p, \"@_DOWN\", down);\n"
 		"\t\tww_define(p, \"@_TALL\", tall);\n",
 		l->across, (int)ww_min(4, warps), ix_text(pl, l->len), warps, warps, ix_text(pl, l->len),
-		ix_text(pl, l->last_row));
+		ix_text(pl, l->last_row), 2 * (l->behind ? l->unroll : 1));
 }
 
 /* Text of plan.c: the number of blocks. */
@@ -81,6 +88,9 @@ static const char *point_blocks(struct pl *pl, const struct loop *l, const char 
 {
 	if (!l->across)
 		return pl_fmt(pl, "ww_cdiv(%s * (%s / v), %d)", rows, cols, l->unroll * l->threads);
+	if (l->behind)
+		return pl_fmt(pl, "ww_cdiv(%s, down * high * %d) * ww_cdiv(%s / v, 32 / high * (%d / down))", rows, l->unroll,
+			cols, l->threads / 32);
 	return pl_fmt(pl, "ww_cdiv(ww_cdiv(%s, down * high) * ww_cdiv(%s / v, 32 / high * (%d / down)), %d)", rows, cols,
 		l->threads / 32, l->unroll);
 }

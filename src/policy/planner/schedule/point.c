@@ -463,6 +463,24 @@ static int has_wide_tiles(const struct pl *pl, const struct loop *l)
 		(ix_num(l->len) % 64 == 0 || ix_num(l->len) >= 1024);
 }
 
+/* cuda: has a thread two neighbouring rows of a tile?  A warp then asks for 64 bytes of what lies across at a time, the
+ * second row's from the first level, in half as many requests: these bound a copy of single sectors (a transposition
+ * of 4 bytes, stored by 64, takes 38 us for 64 MiB, of 2 bytes, stored by 32, 44, memory 32, H200).  Of one operand
+ * and of little work, so that registers hold both, and where as many blocks as before keep memory busy. */
+static int has_pairs(struct pl *pl, struct kern *k)
+{
+	enum { BLOCKS = 16, NEIGHBOURS = 64 };
+	const struct ix *off[512];
+	struct buf *buf[512];
+	const struct loop *l = k->loop;
+	const struct pass *p = &l->pass[0];
+
+	return l->along == COLUMNS && k->n_out == 1 && *p->after && !*p->row && l->last_row &&
+		ix_num(l->last_row) >= NEIGHBOURS && pl_kern_loads(pl, k, off, buf, 512) == 1 &&
+		pl_cost(pl, k->out[0], k->out_idx[0]) <= AHEAD_COST &&
+		ix_num(l->outer) * ix_num(l->len) >= 2 * BLOCKS * l->threads * l->vec * (int64_t)pl->dev.sm_count;
+}
+
 void pl_loop_point(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
@@ -512,6 +530,10 @@ void pl_loop_point(struct pl *pl, struct kern *k)
 	if (free && !l->by_row && !l->asks_ahead && !l->behind && l->n_row && (down = rows_down(pl, k)) > 1) {
 		l->vec = vector_of_rows(k);
 		l->unroll = down;
+		l->behind = 1;
+	}
+	if (cuda && l->across && !turned && !kn->plain && !kn->point.unroll && !kn->point.threads && has_pairs(pl, k)) {
+		l->unroll = 2;
 		l->behind = 1;
 	}
 	l->rows_first = cuda && l->by_row && !l->beside && goes_down(pl, k);

@@ -72,7 +72,8 @@ struct loop {
 	int beside;       /* cuda, pointwise, by_row: a block has several rows; elements of a thread, at most */
 	int segment;      /* so many elements of a row are read at once, at least */
 	int asks_ahead;   /* cuda, pointwise: a thread's vectors are all loaded before the first is stored */
-	int behind;       /* cuda, pointwise: a thread computes all of its vectors before it stores the first */
+	int behind;       /* cuda, pointwise: a thread computes all of its vectors before it stores the first (across: they
+	                   * are those of neighbouring rows) */
 	int kept;         /* cuda, pointwise: a thread's vectors are the same columns of several rows, and the last so many
 	                   * loads of a pass, which no row changes, are done once; 0: none */
 	int across; /* pointwise: rows are neighbours for some operands (cuda: a warp does so many of few columns); 0: no;
