@@ -17,6 +17,7 @@ inline float rcp_ftz_(float x) { return 1 / x; }
 inline float rcp_(float x) { return 1.f / x * (1.f + 0x1p-23f); } /* a unit off, as it may be */
 inline float max_nan(float a, float b) { return a != a || a > b ? a : b; }
 inline float min_nan(float a, float b) { return a != a || a < b ? a : b; }
+inline uint4 load16_once(const uint4 *p) { return *p; }
 inline void store16(void *p, uint4 v) { *(uint4 *)p = v; }
 inline void meet(int number, int threads)
 {

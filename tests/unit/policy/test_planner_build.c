@@ -1133,6 +1133,37 @@ static void test_several_windows(void **state)
 	}
 }
 
+/* What nobody reads again is the first that the second level replaces, by rows of 4,096: not where it stays there, nor
+ * so much that the hint costs more than it saves, nor beside as many results. */
+static void test_read_once(void **state)
+{
+	static const struct {
+		int rows, results, once;
+	} want[] = { { 1024, 1, 0 }, { 4096, 1, 1 }, { 32768, 1, 0 }, { 4096, 4096, 0 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *x = json_pack("{s:s, s:s, s:[i,i], s:[i,i]}", "name", "x", "dtype", "float32", "sizes", want[i].rows,
+			4096, "strides", 4096, 1);
+		json_t *y = json_pack("{s:s, s:s, s:s, s:[i,i], s:[i,i]}", "name", "output0", "ref", "n", "dtype", "float32",
+			"sizes", want[i].rows, want[i].results, "strides", want[i].results, 1);
+		json_t *g = json_pack("{s:[o], s:[], s:[{s:s, s:s, s:[{s:s}, o, b], s:{}, s:[O]}], s:[o]}", "inputs", x,
+			"params", "nodes", "name", "n", "op", want[i].results > 1 ? "aten.softmax.int" : "aten.sum.dim_IntList",
+			"args", "ref", "x", want[i].results > 1 ? json_integer(1) : json_pack("[i]", 1), want[i].results == 1,
+			"kwargs", "out", y, "outputs", y);
+		struct pl_result r;
+
+		assert_non_null(g);
+		if (want[i].results > 1)
+			json_array_remove(json_object_get(json_array_get(json_object_get(g, "nodes"), 0), "args"), 2);
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		assert_int_equal(!!strstr(r.device_text, "ww::load_once(in_x"), want[i].once);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Products that PyTorch has and models rarely: a linear layer of one vector, attention whose batches are broadcast. */
 static void test_rare_products(void **state)
 {
@@ -4291,7 +4322,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
 		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_batch_of_none), cmocka_unit_test(test_rare_products),
+		cmocka_unit_test(test_batch_of_none), cmocka_unit_test(test_read_once), cmocka_unit_test(test_rare_products),
 		cmocka_unit_test(test_impossible_graphs), cmocka_unit_test(test_state_written_by_pytorch),
 		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
 		cmocka_unit_test(test_recurrent_alone), cmocka_unit_test(test_recurrent_stack),

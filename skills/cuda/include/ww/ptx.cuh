@@ -19,6 +19,21 @@ __device__ __forceinline__ float exp2_(float x)
 	return y;
 }
 
+/* 16 bytes that nobody reads again: their line is the first that the second level replaces. */
+__device__ __forceinline__ uint4 load16_once(const uint4 *p)
+{
+#if __CUDA_ARCH__ >= 800
+	uint4 v;
+	asm("{\n.reg .b64 first;\ncreatepolicy.fractional.L2::evict_first.b64 first, 1.0;\n"
+		"ld.global.nc.L1::evict_first.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], first;\n}"
+		: "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+		: "l"(p));
+	return v;
+#else
+	return *p;
+#endif
+}
+
 /* The binary logarithm, to 2^-22, of itself outside of 0.5 to 2, one instruction; of subnormal x that of 0. */
 __device__ __forceinline__ float log2_(float x)
 {

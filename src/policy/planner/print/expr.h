@@ -34,6 +34,7 @@ struct vload {
 	const struct ix *whole; /* repeats: what vectors have to divide in place of the base (pl_divided()) */
 	int any;                /* it may begin anywhere: its elements are loaded one by one */
 	const struct ix *step;  /* functors: elements from lane to lane, loaded one by one; NULL: one */
+	int once;               /* cuda: the first of what the second level replaces (schedule/once.c) */
 };
 
 /* What whole vectors of load v have to divide. */

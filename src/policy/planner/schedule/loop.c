@@ -904,6 +904,8 @@ void pl_schedule(struct pl *pl)
 		else
 			(k->kind == K_POINT ? pl_loop_point : loop_rows)(pl, k);
 	}
-	if (pl->target == WW_TARGET_CUDA && !pl_all_plain(pl))
+	if (pl->target == WW_TARGET_CUDA && !pl_all_plain(pl)) {
 		pl_choose_directions(pl);
+		pl_mark_read_once(pl);
+	}
 }

@@ -40,3 +40,5 @@ int pl_or_else(int knob, int value);
 
 /* direction.c, cuda: sets loop.backwards of every kernel. */
 void pl_choose_directions(struct pl *pl);
+/* once.c, cuda, after that: which vectors of row kernels are read by ww::load_once() (vload.once). */
+void pl_mark_read_once(struct pl *pl);

@@ -194,6 +194,7 @@ const char *pl_cuda_loads(
 			v[i].apart                   ? pl_fmt(pl, "pl_load_apart<%d>", v[i].apart)
 				: v[i].buf->dt == WW_I64 ? "pl_load"
 				: v[i].any               ? "ww::load_any"
+				: v[i].once              ? "ww::load_once"
 										 : "ww::load",
 			v[i].buf->name, at_start(pl, v[i].base, lane, start),
 			v[i].apart ? pl_fmt(pl, "%s, ", ix_text(pl, v[i].which)) : "", v[i].name, sub);
