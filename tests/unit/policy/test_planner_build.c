@@ -1164,6 +1164,40 @@ static void test_read_once(void **state)
 	}
 }
 
+/* A sum of rows of 16,384 products goes along them four steps at a time, of four factors two. */
+static void test_many_loads(void **state)
+{
+	(void)state;
+	for (int factors = 3; factors <= 4; factors++) {
+		json_t *inputs = json_array(), *nodes = json_array(), *g;
+		struct pl_result r;
+
+		for (int i = 0; i < factors; i++) {
+			json_array_append_new(inputs,
+				json_pack("{s:o, s:s, s:[i, i], s:[i, i]}", "name", json_sprintf("x%d", i), "dtype", "float32", "sizes",
+					2048, 16384, "strides", 16384, 1));
+			if (i)
+				json_array_append_new(nodes,
+					json_pack("{s:o, s:s, s:[{s:o}, {s:o}], s:{}, s:[{s:s, s:[i, i], s:[i, i]}]}", "name",
+						json_sprintf("m%d", i), "op", "aten.mul.Tensor", "args", "ref",
+						i > 1 ? json_sprintf("m%d", i - 1) : json_string("x0"), "ref", json_sprintf("x%d", i), "kwargs",
+						"out", "dtype", "float32", "sizes", 2048, 16384, "strides", 16384, 1));
+		}
+		json_array_append_new(nodes,
+			json_pack("{s:s, s:s, s:[{s:o}, [i]], s:{}, s:[{s:s, s:[i], s:[i]}]}", "name", "n", "op",
+				"aten.sum.dim_IntList", "args", "ref", json_sprintf("m%d", factors - 1), 1, "kwargs", "out", "dtype",
+				"float32", "sizes", 2048, "strides", 1));
+		g = json_pack("{s:o, s:[], s:o, s:[{s:s, s:s, s:s, s:[i], s:[i]}]}", "inputs", inputs, "params", "nodes", nodes,
+			"outputs", "name", "output0", "ref", "n", "dtype", "float32", "sizes", 2048, "strides", 1);
+		assert_non_null(g);
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		assert_non_null(strstr(r.device_text, factors < 4 ? "#pragma unroll 4\n" : "#pragma unroll 2\n"));
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Products that PyTorch has and models rarely: a linear layer of one vector, attention whose batches are broadcast. */
 static void test_rare_products(void **state)
 {
@@ -4322,12 +4356,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_short_windows), cmocka_unit_test(test_gated_squares),
 		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_batch_of_none), cmocka_unit_test(test_read_once), cmocka_unit_test(test_rare_products),
-		cmocka_unit_test(test_impossible_graphs), cmocka_unit_test(test_state_written_by_pytorch),
-		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
-		cmocka_unit_test(test_recurrent_alone), cmocka_unit_test(test_recurrent_stack),
-		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_dense_network),
-		cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_batch_of_none), cmocka_unit_test(test_read_once), cmocka_unit_test(test_many_loads),
+		cmocka_unit_test(test_rare_products), cmocka_unit_test(test_impossible_graphs),
+		cmocka_unit_test(test_state_written_by_pytorch), cmocka_unit_test(test_small_matrices),
+		cmocka_unit_test(test_recurrent_rows), cmocka_unit_test(test_recurrent_alone),
+		cmocka_unit_test(test_recurrent_stack), cmocka_unit_test(test_joined_pieces),
+		cmocka_unit_test(test_dense_network), cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_attention_of_few_keys), cmocka_unit_test(test_sizes_that_become_alike),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),

@@ -259,7 +259,10 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 
 /* Steps of a thread along its row that are unrolled; threads of a block of a ring, and of one of windows; turns that
  * each of a pair of rows is added up in: as many as its loop is unrolled would be 16 registers. */
-enum { STEPS = 4, RING_THREADS = 512, WINDOW_THREADS = 256, PAIRED_TURNS = 4 };
+/* MANY_LOADS: so many vectors of a step are enough under way two steps at a time.  The registers of four leave fewer
+ * blocks on a multiprocessor (glu of 1,344 rows of 16,000 by six loads a step: 48, five blocks, so that 24 rows wait
+ * for two waves; 40 and six), and more steps are left over, which wait one by one. */
+enum { STEPS = 4, MANY_LOADS = 4, RING_THREADS = 512, WINDOW_THREADS = 256, PAIRED_TURNS = 4 };
 
 static const char *red_op(enum pl_red r)
 {
@@ -464,7 +467,7 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 			pl_cuda_arrays(pl, p->load, p->n_load, "[CH][V]"), one);
 	else
 		ww_str_addf(s, "%sfor (ix_t c = (ix_t)(rank * T + lane) * V; c < cols; c += T * CL * V) {\n%s",
-			l->stepwise ? pl_fmt(pl, "#pragma unroll %d\n", STEPS) : "", one);
+			l->stepwise ? pl_fmt(pl, "#pragma unroll %d\n", p->n_load < MANY_LOADS ? STEPS : STEPS / 2) : "", one);
 }
 
 /* The variables of one of a thread's neighbouring rows, l. */
