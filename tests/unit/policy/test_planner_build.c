@@ -1199,6 +1199,31 @@ static void test_many_loads(void **state)
 	}
 }
 
+/* A softmax of halves that overlapping windows average is stored by the kernel of its rows, in place of its maxima and
+ * sums. */
+static void test_pooled_softmax(void **state)
+{
+	json_t *g = json_loads(
+		"{\"inputs\": [{\"name\": \"x\", \"dtype\": \"float16\", \"sizes\": [64, 16, 65, 64], \"strides\": [66560, "
+		"4160, 64, 1]}], \"params\": [], \"nodes\": [{\"name\": \"softmax\", \"op\": \"aten.softmax.int\", \"args\": "
+		"[{\"ref\": \"x\"}, -1], \"kwargs\": {}, \"out\": [{\"dtype\": \"float16\", \"sizes\": [64, 16, 65, 64], "
+		"\"strides\": [66560, 4160, 64, 1]}]}, {\"name\": \"pool\", \"op\": \"aten.avg_pool2d.default\", \"args\": "
+		"[{\"ref\": \"softmax\"}, [2, 2], [1, 1]], \"kwargs\": {}, \"out\": [{\"dtype\": \"float16\", \"sizes\": [64, 16, "
+		"64, 63], \"strides\": [64512, 4032, 63, 1]}]}], \"outputs\": [{\"name\": \"output0\", \"ref\": \"pool\", "
+		"\"dtype\": \"float16\", \"sizes\": [64, 16, 64, 63], \"strides\": [64512, 4032, 63, 1]}]}",
+		0, NULL);
+	struct pl_result r;
+
+	(void)state;
+	assert_non_null(g);
+	build(g, "cuda", &r);
+	assert_string_equal(r.why, "");
+	assert_int_equal(r.n_kern, 2);
+	assert_int_equal(count(r.plan_text, "ww_scratch(p"), 1);
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* Products that PyTorch has and models rarely: a linear layer of one vector, attention whose batches are broadcast. */
 static void test_rare_products(void **state)
 {
@@ -4358,11 +4383,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_batch_of_none), cmocka_unit_test(test_read_once), cmocka_unit_test(test_many_loads),
-		cmocka_unit_test(test_rare_products), cmocka_unit_test(test_impossible_graphs),
-		cmocka_unit_test(test_state_written_by_pytorch), cmocka_unit_test(test_small_matrices),
-		cmocka_unit_test(test_recurrent_rows), cmocka_unit_test(test_recurrent_alone),
-		cmocka_unit_test(test_recurrent_stack), cmocka_unit_test(test_joined_pieces),
-		cmocka_unit_test(test_dense_network), cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_pooled_softmax), cmocka_unit_test(test_rare_products),
+		cmocka_unit_test(test_impossible_graphs), cmocka_unit_test(test_state_written_by_pytorch),
+		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
+		cmocka_unit_test(test_recurrent_alone), cmocka_unit_test(test_recurrent_stack),
+		cmocka_unit_test(test_joined_pieces), cmocka_unit_test(test_dense_network),
+		cmocka_unit_test(test_selected_scans), cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_in_bands), cmocka_unit_test(test_attention_of_halves),
 		cmocka_unit_test(test_attention_of_few_keys), cmocka_unit_test(test_sizes_that_become_alike),
 		cmocka_unit_test(test_reductions_follow_the_layout), cmocka_unit_test(test_parts_of_small_images),

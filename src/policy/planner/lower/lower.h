@@ -96,7 +96,8 @@ static inline struct val *pl_transposed(struct pl *pl, struct val *a)
 struct val *pl_stored(struct pl *pl, struct val *v);
 
 /* cuda: v, of which each element would be computed so many times along the dimensions from `first` on, is stored first
- * where these are three or more, and take half as long again as a store and a load.  A square is computed again. */
+ * where these are three or more, and take half as long again as a store and a load; a softmax where these are two or
+ * more, by the kernel of its rows.  A square is computed again. */
 void pl_store_costly(struct pl *pl, struct val *v, double times, int first);
 /* The windows of a fold: their elements, dilation, padding and distance along both dimensions, and how many there are.
  */

@@ -577,6 +577,7 @@ void pl_store_costly(struct pl *pl, struct val *a, double times, int first)
 	const struct ix *idx[PL_MAX_RANK], *sub[PL_MAX_RANK];
 	const int n = a->rank - first;
 	double computed, stored;
+	int in_row; /* of a softmax: the kernel of its rows, which go through it anyway, stores it; nothing else is new */
 
 	memcpy(idx, pl->place, (size_t)a->rank * sizeof(*idx));
 	while (!a->root &&
@@ -588,7 +589,8 @@ void pl_store_costly(struct pl *pl, struct val *a, double times, int first)
 		}
 		a = a->arg[0];
 	}
-	if (pl->target != WW_TARGET_CUDA || times < 3 || a->root || !pl_is_float(a->dt))
+	in_row = a->softmax_of != NULL;
+	if (pl->target != WW_TARGET_CUDA || times < (in_row ? 2 : 3) || a->root || !pl_is_float(a->dt))
 		return;
 	if (a->kind == V_RED) { /* which is not done on the spot within another one */
 		pl_store_because(pl, a, "several windows of another reduction read it");
@@ -597,7 +599,7 @@ void pl_store_costly(struct pl *pl, struct val *a, double times, int first)
 	if (a->kind != V_OP)
 		return;
 	computed = (times - 1) * pl_cost_along(pl, a, idx, pl->place + first, n) * (double)pl_numel_now(a) / WORK;
-	stored = LAUNCH_US + 2 * (double)pl_itemsize(a->dt) * (double)pl_numel_now(a) / BYTES;
+	stored = (in_row ? 0 : LAUNCH_US) + (in_row ? 1 : 2) * (double)pl_itemsize(a->dt) * (double)pl_numel_now(a) / BYTES;
 	if (computed > 1.5 * stored)
 		pl_store_as_typed(pl, a, "several results read each element, which takes longer to compute than to load");
 }
