@@ -287,8 +287,8 @@ int pl_fits_beside(const struct pl *pl, int64_t rows, int64_t cols, int vec, int
  * where each vector would find its row anew, and what is computed once a row (35 x 81 x 75 rows of 108 bf16, each times
  * a sigmoid: 76 us one by one, memory takes 22, H200), or where a place is long to compute (a reflection).  Not of so
  * few elements that multiprocessors would be half empty, nor of rows that leave more than a quarter of their threads'
- * places empty, nor where an operand lies across: its neighbours are other rows' (a turned tensor repeated, 160 x 33 x
- * 53 x 37 floats: 100 us, 84 one by one, H200). */
+ * places empty, nor where an operand lies across: its neighbours are other rows' (not one that is flipped; a turned
+ * tensor repeated, 160 x 33 x 53 x 37 floats: 100 us, 84 one by one, H200). */
 static void rows_beside(struct pl *pl, struct kern *k)
 {
 	const struct ix *off[512], *step, *rest;
@@ -300,7 +300,8 @@ static void rows_beside(struct pl *pl, struct kern *k)
 		n_load += ix_has(off[i], l->lane);
 		size = ix_has(off[i], l->lane) ? (int)ww_max(size, pl_itemsize(buf[i]->dt)) : size;
 		differs |= ix_looks_up(off[i]) || pl_axis_divisor(off[i], l->lane);
-		across |= ix_has(off[i], l->lane) && ix_affine(pl, off[i], l->lane, &step, &rest) && !ix_is(step, 1);
+		across |= ix_has(off[i], l->lane) && ix_affine(pl, off[i], l->lane, &step, &rest) && !ix_is(step, 1) &&
+			!ix_is(step, -1);
 	}
 	if (vec * size >= 16 || k->n_out > 1 || !*l->pass[0].after || n_load > AHEAD_LOADS || differs || across ||
 		!(*l->pass[0].row || !l->pass[0].n_load))
