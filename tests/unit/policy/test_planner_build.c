@@ -1244,6 +1244,29 @@ static void test_flipped_beside(void **state)
 	json_decref(g);
 }
 
+/* Columns of 64 to 127 are shared by two threads where they are one to four waves of blocks. */
+static void test_short_columns(void **state)
+{
+	(void)state;
+	for (int length = 56; length <= 112; length += 56) {
+		json_t *x = json_pack("{s:s, s:s, s:[i,i,i], s:[i,i,i]}", "name", "x", "dtype", "float32", "sizes", 4096,
+			length, 160, "strides", length * 160, 160, 1);
+		json_t *y = json_pack("{s:s, s:s, s:s, s:[i,i], s:[i,i]}", "name", "output0", "ref", "n", "dtype", "float32",
+			"sizes", 4096, 160, "strides", 160, 1);
+		json_t *g = json_pack("{s:[o], s:[], s:[{s:s, s:s, s:[{s:s}, [i]], s:{}, s:[O]}], s:[o]}", "inputs", x,
+			"params", "nodes", "name", "n", "op", "aten.amax.default", "args", "ref", "x", 1, "kwargs", "out", y,
+			"outputs", y);
+		struct pl_result r;
+
+		assert_non_null(g);
+		build(g, "cuda", &r);
+		assert_string_equal(r.why, "");
+		assert_int_equal(!!strstr(r.plan_text, "ty = 2;"), length >= 64);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 /* Products that PyTorch has and models rarely: a linear layer of one vector, attention whose batches are broadcast. */
 static void test_rare_products(void **state)
 {
@@ -4403,8 +4426,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_lines_resampled), cmocka_unit_test(test_stored_behind),
 		cmocka_unit_test(test_overlapping_kernels_wait), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_batch_of_none), cmocka_unit_test(test_read_once), cmocka_unit_test(test_many_loads),
-		cmocka_unit_test(test_pooled_softmax),
-		cmocka_unit_test(test_flipped_beside), cmocka_unit_test(test_rare_products),
+		cmocka_unit_test(test_pooled_softmax), cmocka_unit_test(test_flipped_beside),
+		cmocka_unit_test(test_short_columns), cmocka_unit_test(test_rare_products),
 		cmocka_unit_test(test_impossible_graphs), cmocka_unit_test(test_state_written_by_pytorch),
 		cmocka_unit_test(test_small_matrices), cmocka_unit_test(test_recurrent_rows),
 		cmocka_unit_test(test_recurrent_alone), cmocka_unit_test(test_recurrent_stack),

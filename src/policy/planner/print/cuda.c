@@ -585,8 +585,11 @@ static int narrowest(const struct pl *pl, const struct loop *l)
  * not become narrower than a line (narrowest()). */
 static const char *long_columns(struct pl *pl, const struct loop *l)
 {
-	if (ix_num(l->len) < 128)
+	if (ix_num(l->len) < 64)
 		return LONG_COLUMNS;
+	if (ix_num(l->len) < 128) /* two, each with 32 left (655,360 columns of 112 floats: 88 us, by the bytes 70, H200) */
+		return "\t\tif (ty == 1 && cols >= 64 && rows >= 2048LL * ww_device(p)->sm_count &&\n"
+			   "\t\t\trows < 8192LL * ww_device(p)->sm_count)\n\t\t\tty = 2;\n" LONG_COLUMNS;
 	return pl_fmt(pl,
 		"\t\twhile (%sty < %d && cols >= 128 * ty && rows * ty >= 2048LL * ww_device(p)->sm_count &&\n"
 		"\t\t\trows * ty < 8192LL * ww_device(p)->sm_count) {\n"
