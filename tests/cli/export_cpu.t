@@ -1,5 +1,5 @@
 #!/bin/sh
-# budget: 15 CPU-seconds, all 30
+# budget: 13 CPU-seconds, all 28
 # timeout: 600
 # all: the form kernelbench is written and checked; checks of finished exports run again
 # `warpwright export` on the cpu target: each form is written, checked, and usable; wrong arguments leave nothing
@@ -23,12 +23,14 @@ says() { # exit code, word of the log, what, options: the command ends with this
 }
 run() { "$WARPWRIGHT" export "$@" > "$tmp/log" 2>&1; }
 
-# Scripts of checks see the judge's GPU alone, by its number among those that are visible.
-mkdir "$tmp/sees"
+# Scripts of checks see the judge's GPU alone, by its number among those that are visible.  These use no PyTorch: an
+# empty module stands for it.
+mkdir "$tmp/sees" "$tmp/none"
+: > "$tmp/none/torch.py"
 echo 'import os; print(os.environ["CUDA_VISIBLE_DEVICES"])' > "$tmp/sees/sees.py"
 sees() { # CUDA_VISIBLE_DEVICES, number, what the script shall see
 	echo "{\"turn\": false, \"device\": $2, \"jobs\": [[\"$tmp/sees\", \"sees.py\"]]}" |
-		CUDA_VISIBLE_DEVICES=$1 "$python" -s -c "$(cat src/export/templates/run_all.py)" > "$tmp/log" 2>&1 &&
+		CUDA_VISIBLE_DEVICES=$1 PYTHONPATH=$tmp/none "$python" -s -c "$(cat src/export/templates/run_all.py)" > "$tmp/log" 2>&1 &&
 		grep -q "\"output\": \"$3" "$tmp/log"
 }
 sees GPU-a,GPU-b 1 GPU-b && sees "" 1 '1\\n'
