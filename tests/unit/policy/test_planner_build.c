@@ -3992,6 +3992,8 @@ static void test_work_is_not_repeated(void **state)
 		/* 33 sums of 2,048 each, side by side in memory: in parts, of one dimension as of two */
 		{ "few_columns.json",
 			"k0  rows: sum_1\n *   k1  rows: sum_1\n *   k2  rows: view, square, mean\n *   k3  rows: mean\n */", "" },
+		/* experts' hidden rows are activated where their product ends, and read expert by expert by strides */
+		{ "experts.json", "k1  gemm: einsum, silu\n *   k2  gemm: einsum_1\n", "" },
 		/* heads are joined where attention stores them, also where its length is a symbol that equals a number */
 		{ "joined_heads.json",
 			"k1  attention: scaled_dot_product_attention, transpose_3, flatten, linear\n *   k2  gemm: linear\n */",

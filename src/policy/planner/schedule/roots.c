@@ -98,6 +98,115 @@ static int by_strides(struct pl *pl, const struct anchor *s, int which, struct o
 	return 1;
 }
 
+enum { MOST_MOVED = 64 };
+
+/* What is computed of each element of a product's result, as the product has them. */
+struct moved {
+	struct val *product, *view; /* all is computed of this view of it */
+	const struct val *from[MOST_MOVED];
+	struct val *to[MOST_MOVED];
+	int n;
+};
+
+/* Does only anchor s, or a value on the way to it, read what v's operator returns? */
+static int has_one_reader(const struct pl *pl, const struct anchor *s, const struct val *v)
+{
+	return !v->node || v->node->name == s->node || pl_count_readers(pl, v->node->name) == 1;
+}
+
+static int is_plain_view(const struct pl *pl, const struct anchor *s, const struct val *v)
+{
+	return v->kind == V_VIEW && !v->cond && !v->root && !v->force_root && !v->last && has_one_reader(pl, s, v);
+}
+
+/* Is v made of constants and of one view?  Fills m->view. */
+static int is_of_one_view(const struct pl *pl, const struct anchor *s, struct val *v, struct moved *m, int *n)
+{
+	if (v->kind == V_CONST)
+		return 1;
+	if (is_plain_view(pl, s, v)) {
+		m->view = m->view ? m->view : v;
+		return m->view == v;
+	}
+	if (v->kind != V_OP || v->root || v->force_root || ++*n > MOST_MOVED || !has_one_reader(pl, s, v))
+		return 0;
+	for (int i = 0; i < v->n_arg; i++)
+		if (!is_of_one_view(pl, s, v->arg[i], m, n))
+			return 0;
+	return 1;
+}
+
+static struct val *moved(struct pl *pl, struct moved *m, struct val *v)
+{
+	struct val *new;
+
+	if (v == m->view)
+		return m->product;
+	if (v->kind == V_CONST)
+		return v;
+	for (int i = 0; i < m->n; i++)
+		if (m->from[i] == v)
+			return m->to[i];
+	new = pl_val(pl, V_OP, v->dt, m->product->rank, m->product->size);
+	new->op = v->op;
+	new->n_arg = v->n_arg;
+	new->node = v->node;
+	new->result = v->result;
+	new->power = v->power;
+	new->exponent = v->exponent;
+	for (int i = 0; i < v->n_arg; i++)
+		new->arg[i] = moved(pl, m, v->arg[i]);
+	m->from[m->n] = v;
+	m->to[m->n++] = new;
+	return new;
+}
+
+/* x behind the views that v has above `from`. */
+static struct val *behind_same_views(struct pl *pl, const struct val *v, const struct val *from, struct val *x)
+{
+	if (v == from)
+		return x;
+	return pl_view(pl, behind_same_views(pl, v->arg[0], from, x), v->rank, v->size, v->map);
+}
+
+/* cuda: operand v of s is a function of each element of a product, in another order (experts' hidden rows, which their
+ * second product has expert by expert): the function of the product as it lies, in which that ends, behind views that
+ * strides may follow.  NULL: v is not.  In its own order it would be a pass over memory. */
+static struct val *as_product_lies(struct pl *pl, const struct anchor *s, struct val *v)
+{
+	struct moved m = { 0 };
+	struct val *op = v;
+	int n = 0;
+
+	if (pl->target != WW_TARGET_CUDA || pl_all_plain(pl))
+		return NULL;
+	while (is_plain_view(pl, s, op))
+		op = op->arg[0];
+	if (op->kind != V_OP || !is_of_one_view(pl, s, op, &m, &n) || !m.view)
+		return NULL;
+	for (m.product = m.view; is_plain_view(pl, s, m.product); m.product = m.product->arg[0])
+		if (pl_numel_now(m.product) != pl_numel_now(m.product->arg[0]))
+			return NULL;
+	if (m.product->kind != V_ANCHOR || m.product->anchor->kind != S_GEMM || m.product->root ||
+		!has_one_reader(pl, s, m.product))
+		return NULL;
+	return behind_same_views(pl, v, op, behind_same_views(pl, m.view, m.product, moved(pl, &m, op)));
+}
+
+/* Can operand `which` be read by strides where the product that it is a function of leaves it? */
+static int by_strides_of_product(struct pl *pl, const struct anchor *s, int which, struct operand *o)
+{
+	struct val *own = o->val, *other = as_product_lies(pl, s, own);
+
+	if (!other)
+		return 0;
+	o->val = other;
+	if (by_strides(pl, s, which, o))
+		return 1;
+	o->val = own;
+	return 0;
+}
+
 /* Does the anchor's kernel compute operand `which`, which no other stores?  Strides are those that it would be stored
  * with. */
 static int is_computed(struct pl *pl, struct anchor *s, int which)
@@ -146,7 +255,8 @@ void pl_anchor_operands(struct pl *pl, struct anchor *s)
 		struct operand *o = &s->in[i];
 		struct val *v = o->val;
 
-		if (pl_fuses_operand(s, i) || o->buf || is_computed(pl, s, i) || by_strides(pl, s, i, o))
+		if (pl_fuses_operand(s, i) || o->buf || is_computed(pl, s, i) || by_strides(pl, s, i, o) ||
+			by_strides_of_product(pl, s, i, o))
 			continue;
 		if (v->root && (!v->root->contiguous || v->root->dt != v->dt)) /* a copy without gaps, in order, of its type */
 			v = pl_view(pl, v, v->rank, v->size, pl->place);
