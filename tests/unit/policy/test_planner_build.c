@@ -3994,6 +3994,9 @@ static void test_work_is_not_repeated(void **state)
 			"k0  rows: sum_1\n *   k1  rows: sum_1\n *   k2  rows: view, square, mean\n *   k3  rows: mean\n */", "" },
 		/* experts' hidden rows are activated where their product ends, and read expert by expert by strides */
 		{ "experts.json", "k1  gemm: einsum, silu\n *   k2  gemm: einsum_1\n", "" },
+		/* a scan whose operand's statistics needed another scan stored is no part of a row kernel any more */
+		{ "scan_of_scanned_groups.json", "k1  rows: add, group_norm\n *   k2  cumsum: add, group_norm, cumsum_1\n",
+			"" },
 		/* heads are joined where attention stores them, also where its length is a symbol that equals a number */
 		{ "joined_heads.json",
 			"k1  attention: scaled_dot_product_attention, transpose_3, flatten, linear\n *   k2  gemm: linear\n */",

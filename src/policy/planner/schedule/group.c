@@ -604,6 +604,7 @@ static int scan_space(struct pl *pl, struct kern *k, struct val *v, const struct
 }
 
 static void row_kernel(struct pl *pl, struct val *v);
+static void plan_kernel(struct pl *pl, struct val *v);
 
 /* Reduction r of v at idx, or what v makes of it, is stored by a kernel of its own; then v's kernel is planned. */
 static void store_red(struct pl *pl, struct val *v, const struct ix *const *idx, struct val *r, const char *why)
@@ -656,11 +657,12 @@ static void row_kernel(struct pl *pl, struct val *v)
 	const struct ix *idx[PL_MAX_RANK];
 	struct kern *k = kern_new(pl, K_ROW);
 	struct leaf *l = NULL;
+	int scans = 0;
 
 	pl_own_vars(pl, v, idx);
 	if (v->kind == V_RED) {
 		pl_reduction_space(pl, k, v, idx);
-	} else if (scan_space(pl, k, v, idx)) {
+	} else if ((scans = scan_space(pl, k, v, idx))) {
 		stores_at(k, v, idx);
 	} else if (!(l = pl_first_red(pl, v, idx))) {
 		pl_point_space(pl, k, v, idx);
@@ -683,7 +685,10 @@ static void row_kernel(struct pl *pl, struct val *v)
 	if (!k->n_out)
 		stores_at(k, v, idx);
 	if (k->kind == K_ROW && does_too_much(pl, k, v)) {
-		row_kernel(pl, v);
+		if (scans) /* which need not be part of a row kernel once its operand is stored */
+			plan_kernel(pl, v);
+		else
+			row_kernel(pl, v);
 		return;
 	}
 	if (l && stores_across(pl, k, v)) {
@@ -730,23 +735,14 @@ static int has_no_elements(struct pl *pl, const struct val *v)
 	return 1;
 }
 
-void pl_group_value(struct pl *pl, struct val *v)
+/* The kernel of v: the anchor that v is or ends in, or one of ours. */
+static void plan_kernel(struct pl *pl, struct val *v)
 {
 	const struct ix *idx[PL_MAX_RANK], *at[PL_MAX_RANK];
-	int n_var, in_row;
-	struct anchor *s;
+	int n_var = pl->n_var;
+	struct anchor *s = end_anchor(pl, v, idx, at);
+	int in_row = s && ends_in_row(pl, v, idx, s, at);
 
-	if (v->segment)
-		schedule_segment(pl, v->segment);
-	if (v->scheduled || v->kind == V_BUF)
-		return;
-	v->scheduled = 1;
-	pl_make_root(pl, v);
-	if (has_no_elements(pl, v))
-		return;
-	n_var = pl->n_var;
-	s = end_anchor(pl, v, idx, at);
-	in_row = s && ends_in_row(pl, v, idx, s, at);
 	if (v->kind == V_ANCHOR || in_row) /* which make their own variables */
 		pl->n_var = n_var;
 	if (!s || in_row)
@@ -755,6 +751,19 @@ void pl_group_value(struct pl *pl, struct val *v)
 		schedule_spec(pl, s);
 	else
 		anchor_kernel(pl, s, v, idx, at);
+}
+
+void pl_group_value(struct pl *pl, struct val *v)
+{
+	if (v->segment)
+		schedule_segment(pl, v->segment);
+	if (v->scheduled || v->kind == V_BUF)
+		return;
+	v->scheduled = 1;
+	pl_make_root(pl, v);
+	if (has_no_elements(pl, v))
+		return;
+	plan_kernel(pl, v);
 }
 
 /* Strides of an output that is not contiguous: products of its sizes, where its dimensions lie within each other in
