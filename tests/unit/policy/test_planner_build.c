@@ -3997,6 +3997,8 @@ static void test_work_is_not_repeated(void **state)
 		/* a scan whose operand's statistics needed another scan stored is no part of a row kernel any more */
 		{ "scan_of_scanned_groups.json", "k1  rows: add, group_norm\n *   k2  cumsum: add, group_norm, cumsum_1\n",
 			"" },
+		/* channels that lie side by side ahead of a depthwise convolution and behind it are not turned for it */
+		{ "convolved_steps.json", "k2  pointwise: conv1d, relu, transpose_1, linear\n *   k3  gemm: linear\n", "" },
 		/* heads are joined where attention stores them, also where its length is a symbol that equals a number */
 		{ "joined_heads.json",
 			"k1  attention: scaled_dot_product_attention, transpose_3, flatten, linear\n *   k2  gemm: linear\n */",

@@ -69,7 +69,7 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 		pl->n_anchor--;
 		return pl_conv_by_reduction(pl, n, s, x, w, nd + 2, size);
 	}
-	if ((y = pl_conv_by_phases(pl, n, s, x, w, size)))
+	if ((y = pl_conv_of_steps(pl, n, s, x, w, size)) || (y = pl_conv_by_phases(pl, n, s, x, w, size)))
 		return y;
 	pl_conv_make_forward(pl, s);
 	w = s->in[1].val;

@@ -53,6 +53,10 @@ struct val *pl_conv_by_reduction(struct pl *pl, struct gnode *n, struct anchor *
 	int rank, const struct ix *const *out);
 /* cuda: is that what takes the least time? */
 int pl_conv_is_sum(struct pl *pl, const struct anchor *s, const struct ix *const *out);
+/* cuda: each channel's convolution alone, along steps that have their channels side by side in memory, as is the
+ * result: sums, for which s, the last anchor, is dropped; NULL: it is none. */
+struct val *pl_conv_of_steps(
+	struct pl *pl, struct gnode *n, const struct anchor *s, struct val *x, struct val *w, const struct ix *const *out);
 /* The result, of sizes `out`, by a matrix product, for which s, the last anchor, is dropped; NULL: it is none. library:
  * the library, too, computes such operands. */
 struct val *pl_conv_by_product(struct pl *pl, struct gnode *n, const struct anchor *s, struct val *x, struct val *w,

@@ -4,6 +4,7 @@
 #include "policy/planner/schedule/schedule.h"
 
 #include <math.h>
+#include <string.h>
 
 struct val *pl_conv_by_reduction(struct pl *pl, struct gnode *n, struct anchor *s, struct val *x, struct val *w,
 	int rank, const struct ix *const *out)
@@ -77,6 +78,93 @@ int pl_conv_is_sum(struct pl *pl, const struct anchor *s, const struct ix *const
 	others = fmin(pl_conv_direct_us(pl, &t), fmax(LIBRARY_US, others));
 	return taps > 1 && ix_num(out[1]) <= FILTERS && terms > 64 && terms <= MOST &&
 		ROWS_US + results * (ceil(terms / 32) * TERMS + END) / ISSUED < ROOM * others;
+}
+
+static int is_by_elements(const struct gnode *n)
+{
+	const struct pl_lower_row *row = pl_lower_point;
+
+	while (row->op && row != n->row)
+		row++;
+	return row->op != NULL;
+}
+
+/* Is what n returns read only with its last two dimensions changed round, behind functions of its elements and slices
+ * (of what padding added)? */
+static int is_read_across(const struct pl *pl, const struct gnode *n)
+{
+	enum { BEHIND = 4 };
+
+	for (int i = 0; i < BEHIND && pl_count_readers(pl, n->name) == 1; i++) {
+		const struct gnode *next = n + 1, *end = pl->node + pl->n_node;
+
+		while (next < end && (!next->n_arg || !pl_refers(&next->arg[0], n->name)))
+			next++;
+		if (next == end)
+			return 0;
+		if (!strncmp(next->target, "aten.transpose.", 15))
+			return next->meta[0].rank == 3 && next->meta[0].size[1] == n->meta[0].size[2] &&
+				next->meta[0].size[2] == n->meta[0].size[1];
+		if (!is_by_elements(next) && strncmp(next->target, "aten.slice.", 11) != 0)
+			return 0;
+		n = next;
+	}
+	return 0;
+}
+
+/* cuda: is each channel convolved alone along steps of which memory has all channels side by side, and which is read
+ * so, too (ahead of a linear layer)?  Our template reads and stores steps side by side: a pass ahead of it and one
+ * behind it turn both.  As sums, threads have channels, and neighbouring steps are read from the first level: a filter
+ * of more than nine elements has as many instructions as memory takes. */
+static int is_of_steps(struct pl *pl, const struct gnode *n, const struct anchor *s)
+{
+	enum { MOST_TAPS = 9, ELEMENTS = 1 << 20 };
+	const struct val *x = s->in[0].val;
+	const int64_t channels = ix_num(x->size[1]);
+
+	return pl->target == WW_TARGET_CUDA && !pl_all_plain(pl) && s->conv.nd == 1 && !s->conv.transposed &&
+		s->conv.groups == channels && ix_num(s->in[1].size[0]) == channels && s->conv.stride[0] == 1 &&
+		ix_num(s->in[1].size[2]) <= MOST_TAPS && channels % 8 == 0 && pl_numel_now(x) >= ELEMENTS &&
+		pl_most_along(pl, x, 1) && !pl_most_along(pl, x, 2) && is_read_across(pl, n);
+}
+
+/* A sum of written-out terms over (n, out, k), so that all loads of a thread are vectors; both operands are stored with
+ * channels side by side. */
+struct val *pl_conv_of_steps(
+	struct pl *pl, struct gnode *n, const struct anchor *s, struct val *x, struct val *w, const struct ix *const *out)
+{
+	static const int steps[] = { 0, 2, 1 }, taps[] = { 1, 2, 0 };
+	const struct ix *size[] = { out[0], out[2], out[1] }, *map[] = { pl->place[0], NULL, pl->place[2] };
+	const struct ix *column[] = { ix_const(pl, 0), NULL, pl->place[2] };
+	struct val *sum = NULL, *base = x;
+
+	if (!is_of_steps(pl, n, s))
+		return NULL;
+	while (base->kind == V_VIEW && !base->root)
+		base = base->arg[0];
+	pl->n_anchor--;
+	pl_guard_eq(pl, w->size[2], ix_const(pl, ix_num(w->size[2])), "the length of a filter whose terms are written out");
+	x = pl_permute(pl, x, steps);
+	w = pl_permute(pl, w, taps);
+	if (!base->root && base->kind != V_BUF && base->kind != V_ANCHOR) /* which is stored as it lies */
+		pl_make_root(pl, x);
+	pl_make_root(pl, w);
+	for (int64_t first = 0, last = ix_num(w->size[1]) - 1; first <= last;) { /* what no padding is read for, last */
+		const int64_t ahead = s->conv.pad[0] - first * s->conv.dil[0], behind = last * s->conv.dil[0] - s->conv.pad[0];
+		const int64_t k = ahead > behind ? first++ : last--, step = k * s->conv.dil[0] - s->conv.pad[0];
+		const struct ix *at = ix_addc(pl, pl->place[1], step), *cond = NULL;
+		struct val *term;
+
+		if (step < 0)
+			cond = ix_lt(pl, ix_const(pl, -1), at);
+		if (ix_num(out[2]) + step > ix_num(x->size[1]))
+			cond = cond ? ix_mul(pl, cond, ix_lt(pl, at, x->size[1])) : ix_lt(pl, at, x->size[1]);
+		map[1] = at;
+		column[1] = ix_const(pl, k);
+		term = pl_op2(pl, OP_MUL, pl_view_if(pl, x, 3, size, map, cond, 0), pl_view(pl, w, 3, size, column));
+		sum = sum ? pl_op2(pl, OP_ADD, sum, term) : term;
+	}
+	return pl_permute(pl, sum, steps);
 }
 
 enum { SHORT_PRODUCT = 32 }; /* channels of one pixel */
