@@ -3999,6 +3999,9 @@ static void test_work_is_not_repeated(void **state)
 			"" },
 		/* channels that lie side by side ahead of a depthwise convolution and behind it are not turned for it */
 		{ "convolved_steps.json", "k2  pointwise: conv1d, relu, transpose_1, linear\n *   k3  gemm: linear\n", "" },
+		/* so are 2,048 of them, by blocks of several rows, which read the same ones */
+		{ "convolved_wide.json", "k2  pointwise: conv1d, relu, transpose_1, linear\n",
+			"enum { V = k2_V };\n\tconst ix_t cols = 2048 / V, rows = " },
 		/* heads are joined where attention stores them, also where its length is a symbol that equals a number */
 		{ "joined_heads.json",
 			"k1  attention: scaled_dot_product_attention, transpose_3, flatten, linear\n *   k2  gemm: linear\n */",

@@ -406,6 +406,21 @@ static int vector_of_rows(const struct kern *k)
 	return size < 2 ? 1 : 16 / size;
 }
 
+/* Does a row read several rows of one operand, as the rows beside it do (a filter along rows)?  In one block they find
+ * these in the first level. */
+static int shares_rows(const struct kern *k, const struct pass *p)
+{
+	for (int i = 0; i < p->n_load; i++) {
+		int n = 0;
+
+		for (int j = 0; j < p->n_load; j++)
+			n += p->load[j].buf == p->load[i].buf && !is_of_columns(k, &p->load[j]);
+		if (n >= 3)
+			return 1;
+	}
+	return 0;
+}
+
 /* cuda: how many rows has a thread, which keeps its columns?  1: it is not worth it.  Where two operands or more are of
  * columns (what channels are normalised by, channels-last) each vector would load and convert them anew: of a batch
  * norm in 16 bits five loads and 20 instructions an element, one and a quarter and 12 where four rows share them.  Not
@@ -423,8 +438,9 @@ static int rows_down(struct pl *pl, struct kern *k)
 	n = kept > KEPT / 2 ? ROWS_DOWN / 2 : ROWS_DOWN;
 	while (n > 1 && elements / (vec * n) < 256 * AHEAD_BLOCKS * (int64_t)pl->dev.sm_count)
 		n /= 2;
-	return k->n_out == 1 && *p->after && !*p->row && len <= COLUMNS_AT_MOST && len % vec == 0 && kept >= 2 * vec &&
-			kept <= KEPT && p->n_load * vec > kept && pl_cost(pl, k->out[0], k->out_idx[0]) <= KEPT_COST
+	return k->n_out == 1 && *p->after && !*p->row && len % vec == 0 && kept >= 2 * vec && kept <= KEPT &&
+			len <= (shares_rows(k, p) ? 2 : 1) * COLUMNS_AT_MOST && p->n_load * vec > kept &&
+			pl_cost(pl, k->out[0], k->out_idx[0]) <= KEPT_COST
 		? n
 		: 1;
 }
