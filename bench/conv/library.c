@@ -52,7 +52,7 @@ int parts_library_issue(void *const *buffers, void *workspace, void *stream, cha
 static struct ww_conv_forward forward(const struct parts_conv *c, int filters)
 {
 	return (struct ww_conv_forward){ c->n, c->c, c->k, c->h + 2 * c->pad - c->r + 1, c->w + 2 * c->pad - c->r + 1,
-		(double)c->r * c->r, 1, 1, filters, 0, 0, 0, 0 };
+		(double)c->r * c->r, 1, 1, filters, 0, 0, 0, 0, 0 };
 }
 
 double parts_estimate(const struct parts_conv *c, int end, int filters, const int *tile)

@@ -1,6 +1,6 @@
 /* conv_check.cc - conv_tc on the cpu: small convolutions, forward and transposed ones, with results stored from
- * registers, staged in shared memory and by pairs that take turns, against sums in double of operands of 11 bits.
- * Prints how many are wrong. */
+ * registers, staged in shared memory and by pairs that take turns, against sums in double of operands of 11 bits, and
+ * exact ones against sums of the operands as they are.  Prints how many are wrong. */
 #include "device.h"
 #include <ww/conv.cuh>
 
@@ -11,7 +11,7 @@
 
 /* R x R elements, the image padded to keep its size; tiles of TW x TH pixels of as many images as fill BN. */
 template <int N, int C, int K, int H, int W, int R, int STRIDE, int BN, int TW, int TH, int STAGED, int PAIRS = 1,
-	int FILTERS = 128>
+	int FILTERS = 128, int EXACT = 0>
 struct shape {
 	enum {
 		n = N,
@@ -37,14 +37,14 @@ struct shape {
 		dd = 1,
 		dh = 1,
 		dw = 1,
-		cb = (C + 63) / 64,
+		cb = EXACT ? (C + 31) / 32 : (C + 63) / 64,
 		bn = BN,
 		tw = TW,
 		th = TH,
 		tn = BN / TW / TH,
 		stages = 2,
 		pair = 0,
-		exact = 0,
+		exact = EXACT,
 		staged = STAGED,
 		pairs = PAIRS,
 		filters = FILTERS,
@@ -130,9 +130,10 @@ template <class S, class E> static int wrong()
 	host::launch(
 		1, S::n, 1, 256, 1, [&] { ww::absmax_all<0>(x.data(), S::c * hw, 0, 1, S::c * hw, 1, S::c * hw, ax.data()); });
 	host::launch((hw + 63) / 64, (S::c + 63) / 64, S::n, 256, 1,
-		[&] { ww::conv_pack_x<0>(x.data(), S::c, hw, S::cb, xs.data(), ax.data()); });
-	host::launch(rows, 1, 1, 256, 1,
-		[&] { ww::conv_pack_w<0>(w.data(), sk, sc, S::c, taps, S::s, ahead, beside, S::cb, ws.data(), aw.data()); });
+		[&] { ww::conv_pack_x<S::exact>(x.data(), S::c, hw, S::cb, xs.data(), ax.data()); });
+	host::launch(rows, 1, 1, 256, 1, [&] {
+		ww::conv_pack_w<S::exact>(w.data(), sk, sc, S::c, taps, S::s, ahead, beside, S::cb, ws.data(), aw.data());
+	});
 	const ww_tensor_map ta = { (char *)ws.data(), 0, 2, 3, 3, 0, { columns, rows, 1 },
 		{ 2, 2 * columns, 2 * columns * rows }, { 64, S::filters, 1 }, { 1, 1, 1 } };
 	ww_tensor_map tb = { (char *)xs.data(), 0, 2, 4 + is_deep, 3, 0, { cp, S::w, S::h, S::d, S::n },
@@ -145,9 +146,9 @@ template <class S, class E> static int wrong()
 	const ww::conv_job<P, E> job = { &ta, &tb, aw.data(), ax.data(), e, 0 };
 	host::launch(job.tiles() > 1 ? 2 : 1, 1, 1, 128 + 256 * S::pairs, 1,
 		[&] { ww::conv_tc<P>(ta, tb, aw.data(), ax.data(), e); });
-	for (int i = 0; i < (int)x.size(); i++)
+	for (int i = 0; !S::exact && i < (int)x.size(); i++)
 		x[i] = rounded(x[i], ax[i / (S::c * hw)]);
-	for (int i = 0; i < (int)w.size(); i++)
+	for (int i = 0; !S::exact && i < (int)w.size(); i++)
 		w[i] = rounded(w[i], aw[S::transposed ? i / taps % S::k : i / (S::c * taps)]);
 	for (int n = 0; n < S::n; n++)
 		for (int k = 0; k < S::k; k++)
@@ -193,6 +194,11 @@ int main()
 			wrong<shape<2, 70, 70, 5, 14, 3, 1, 256, 16, 8, 0, 1, 64>, out>() +
 			wrong<shape<1, 8, 40, 3, 60, 3, 1, 256, 64, 4, 1, 1, 64>, out_ahead>() +
 			wrong<shape<5, 8, 72, 5, 21, 1, 1, 256, 8, 1, 1, 2, 64>, out_ahead>() +
+			/* exact, of both tiles, from registers and staged */
+			wrong<shape<2, 40, 130, 5, 14, 3, 1, 128, 16, 8, 0, 1, 128, 1>, out>() +
+			wrong<shape<1, 8, 72, 5, 21, 3, 1, 128, 8, 16, 1, 1, 128, 1>, out_ahead>() +
+			wrong<shape<3, 70, 40, 9, 12, 3, 2, 128, 8, 8, 0, 1, 64, 1>, out>() +
+			wrong<shape<1, 40, 70, 3, 60, 1, 1, 256, 64, 4, 1, 1, 64, 1>, out>() +
 			/* transposed, from registers and staged: stride 1, dilated; taps of a phase that others lack; rows that
 			 * begin within a vector, of 4, 2 and 1 elements; pieces of a row, and parts of a piece */
 			wrong<up<2, 8, 72, 5, 13, 3, 5, 1, 1, 1, 2, 2, 0, 256, 16, 8, 0>, out>() +

@@ -336,6 +336,7 @@ static struct ww_conv_forward as_image(const struct anchor *s, int filters)
 		.sh = line ? 1 : (int)s->conv.stride[nd - 2],
 		.sw = (int)s->conv.stride[nd - 1],
 		.filters = filters,
+		.exact = pl_conv_by_pairs(s),
 		.planes = nd < 3 ? 1 : ix_num(s->out->size[2]) };
 
 	for (int e = 0; e < nd; e++)
@@ -383,6 +384,17 @@ int pl_conv_is_apart(const struct pl *pl, const struct anchor *s, const struct w
 	return s->conv.transposed && (!way->tile.tiles || apart_us(pl, s) <= way->us);
 }
 
+double pl_conv_exact_us(const struct anchor *s, int sms)
+{
+	/* multiply-adds a microsecond of a multiprocessor; few tiles may be split */
+	static const double WORK = 0.15e6;
+	double results = (double)pl_numel_now(s->out), filters = (double)ix_num(s->out->size[1]), taps;
+	double terms = results > 0 ? pl_conv_work(s, &taps) / results : 0;
+	double tiles = ceil(results / filters / 128) * ceil(filters / 64);
+
+	return LAUNCH_US + tiles / sms * 128 * 64 * terms / WORK;
+}
+
 double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
 {
 	const struct knobs none = { 0 };
@@ -390,9 +402,10 @@ double pl_conv_tc_us(const struct pl *pl, const struct anchor *s)
 	int rank = 2 + s->conv.nd, apart = pl_conv_is_apart(pl, s, &way);
 	/* phases beside each other each read all of a filter for its scale */
 	double reads = s->conv.transposed && !apart ? (double)s->conv.stride[s->conv.nd - 1] : 1;
+	double c = (double)ix_num(s->in[0].size[1]), written = pl_conv_by_pairs(s) ? 32 * ceil(c / 32) / c : 0.5;
 	double packed = bytes_of(s->in[0].size, rank, WW_F32) + reads * bytes_of(s->in[1].size, rank, WW_F32);
 
-	return 5 * LAUNCH_US + PACK_US + 2.5 * packed / OUR_BYTES + (apart ? apart_us(pl, s) : way.us);
+	return 5 * LAUNCH_US + PACK_US + (2 + written) * packed / OUR_BYTES + (apart ? apart_us(pl, s) : way.us);
 }
 
 double pl_conv_few_us(const struct pl *pl, const struct anchor *s)
@@ -450,12 +463,12 @@ double pl_conv_direct_us(const struct pl *pl, const struct anchor *s)
 
 double pl_pass_us(double bytes) { return POINT_US + bytes / OUR_BYTES; }
 
-double pl_conv_library_us(const struct anchor *s, int bare)
+double pl_conv_end_us(const struct anchor *s, int bare)
 {
-	const struct val *y = s->out;
-
-	return unturned_us(s) + (bare ? 0 : POINT_US + 2 * bytes_of(y->size, y->rank, y->dt) / OUR_BYTES);
+	return bare ? 0 : pl_pass_us(2 * bytes_of(s->out->size, s->out->rank, s->out->dt));
 }
+
+double pl_conv_library_us(const struct anchor *s, int bare) { return unturned_us(s) + pl_conv_end_us(s, bare); }
 
 double pl_conv_last_us(const struct anchor *s, int turned)
 {

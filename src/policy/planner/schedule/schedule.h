@@ -131,12 +131,18 @@ struct ww_conv_way;
  * fastest by the estimate; no tiles: none fits.  pl_conv_is_apart(): each phase in tiles of its own is faster. */
 struct ww_conv_way pl_conv_way(const struct pl *pl, const struct anchor *s, const struct knobs *kn);
 int pl_conv_is_apart(const struct pl *pl, const struct anchor *s, const struct ww_conv_way *way);
+/* By the library without TF32, PyTorch's order, operands as they lie. */
+double pl_conv_exact_us(const struct anchor *s, int sms);
 /* By conv_few; INFINITY: it is not for this one. */
 double pl_conv_few_us(const struct pl *pl, const struct anchor *s);
 double pl_conv_direct_us(const struct pl *pl, const struct anchor *s);
 double pl_conv_halves_us(const struct anchor *s);
 double pl_conv_last_us(const struct anchor *s, int turned);
 double pl_conv_library_us(const struct anchor *s, int bare);
+/* Of the pass behind the library's kernel. */
+double pl_conv_end_us(const struct anchor *s, int bare);
+/* choose.c: does the tensor-core template have pairs of fp16 for it, since PyTorch computes it without TF32? */
+int pl_conv_by_pairs(const struct anchor *s);
 /* Of a pointwise kernel that moves so many bytes. */
 double pl_pass_us(double bytes);
 /* order.c: is a convolution's result more than L2 holds? */

@@ -34,7 +34,7 @@ struct ww_conv2d {
 	int staged; /* conv_tc: 1 results go through shared memory, planes are stored in long pieces; transposed: horizontal
 	             * strides of 1, or of 2, 4 and 8 where taps lie side by side */
 	int pairs;  /* conv_tc: 2, staged and bn 128, one pair of warpgroups multiplies while the other stores */
-	int filters; /* conv_tc, not exact: 64 in a tile in place of 128; bn 256, also with two pairs */
+	int filters; /* conv_tc: 64 in a tile in place of 128; bn 256, also with two pairs; exact: bn 128, staged 256 */
 	int half;    /* conv_few: elements of 16 bits */
 	const struct ww_conv_packed *packed; /* conv_tc: another one's of the same image, which is not packed again */
 };
@@ -196,11 +196,11 @@ static struct ww_conv_packed ww_recipe_conv_tc(struct ww_plan *p, const struct w
 	const struct ww_conv g = ww_conv_geometry(c);
 	const long long oh = g.out[1], ow = g.out[2], cp = ww_cdiv(g.c, c->exact ? 32 : 64) * 64;
 	int sd = g.stride[0], sh = g.stride[1], sw = g.stride[2], bh = g.transposed ? 1 : sh, bw = g.transposed ? 1 : sw;
-	int exact = c->exact != 0, filters = c->filters == 64 && !exact ? 64 : 128;
+	int exact = c->exact != 0, filters = c->filters == 64 ? 64 : 128;
 	const int deep = g.in[0] > 1 || g.kernel[0] > 1 || g.out[0] > 1;
 	const long long slices = g.transposed ? sd * ww_cdiv(g.out[0], sd) : g.out[0];
 	struct ww_conv_forward way = { g.n, g.c, g.k, oh, ow, (double)ww_conv_elements(g.kernel, 3), sh, sw, filters,
-		slices, 0, 0, 0 };
+		slices, 0, 0, 0, exact };
 	const struct ww_conv_forward beside = ww_conv_beside(&way, g.kernel[2], g.pad[2], g.dilation[2], sd);
 	int staged = c->staged && (!g.transposed || beside.n), pairs = staged && c->pairs == 2 ? 2 : 1;
 	int apart = g.transposed && staged ? sw : 1;
@@ -209,7 +209,11 @@ static struct ww_conv_packed ww_recipe_conv_tc(struct ww_plan *p, const struct w
 	const long long planes = slices * (g.transposed ? sh * sw / apart : 1);
 	/* One block computes two phases of a row (conv.cuh); the results that it keeps take 64 KiB. */
 	int pair = g.transposed && !staged && sw == 2 && ow % 4 == 0 && c->bn != 256;
-	int bn = pair || exact || (pairs == 2 && !c->bn && filters == 128) ? 128 : c->bn ? c->bn : 256;
+	int bn = pair ? 128
+		: exact   ? ww_conv_exact_pixels(staged ? WW_CONV_STAGED : WW_CONV_REGISTERS, filters)
+		: pairs == 2 && !c->bn && filters == 128 ? 128
+		: c->bn                                  ? c->bn
+												 : 256;
 	int stages = c->stages ? c->stages : bn == 256 ? 4 : pair || pairs == 2 ? 5 : 6;
 	struct ww_conv_packed packed = { 0, 0, 0, 0 };
 	struct ww_conv wide; /* with the zeros in front of its filters */
@@ -221,7 +225,7 @@ static struct ww_conv_packed ww_recipe_conv_tc(struct ww_plan *p, const struct w
 		ww_fail(p, "conv_tc: needs groups 1, stride up to 8, bn 128 or 256");
 		return packed;
 	}
-	if (filters == 64 ? bn != 256 : pairs == 2 && (bn != 128 || exact)) {
+	if (exact ? pairs == 2 : filters == 64 ? bn != 256 : pairs == 2 && bn != 128) {
 		ww_fail(p, "conv_tc: two pairs need bn 128, and not exact; 64 filters bn 256");
 		return packed;
 	}

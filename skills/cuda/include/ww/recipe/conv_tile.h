@@ -67,7 +67,7 @@ static inline double ww_conv_transposed_us(long long tiles, long long k, long lo
 /* conv_tc: n images of c channels to k of oh x ow pixels, so many taps, strides sh, sw; in tiles of 128 filters, or of
  * 64.  Slices in three dimensions are planes.  Transposed (ww_conv_beside()): so many phases are tiles of their own,
  * `beside` ones rows of a tile beside each other, of results with rows of `line`; k counts these rows.  0 is 1, or ow.
- */
+ * exact: by pairs of fp16, of a stage 32 channels. */
 struct ww_conv_forward {
 	long long n, c, k, oh, ow;
 	double taps;
@@ -75,6 +75,7 @@ struct ww_conv_forward {
 	long long planes;
 	int phases, beside;
 	long long line;
+	int exact;
 };
 
 /* Zeros in front of a row of a filter's taps, which count as padding, too: the phases' pieces then begin where a vector
@@ -124,8 +125,8 @@ struct ww_conv_way {
 static inline double ww_conv_forward_us(
 	const struct ww_conv_forward *c, int end, int bn, const struct ww_conv_tile *t, int sms)
 {
-	static const double WORK = 3.75e6, LINE = 0.65e-3, RESULT = 0.05, APART = 1.1, APART_STAGED = 0.57, TURN = 2.5,
-						L2_MB = 50, LAUNCH = 4;
+	static const double WORK = 3.75e6, PAIRS = 2.55e6 / 3 /* gemm3's */, LINE = 0.65e-3, RESULT = 0.05, APART = 1.1,
+						APART_STAGED = 0.57, TURN = 2.5, L2_MB = 50, LAUNCH = 4;
 	long long line = c->line ? c->line : c->ow;
 	int staged = end != WW_CONV_REGISTERS, vec = line % 4 == 0 ? 4 : line % 2 == 0 ? 2 : 1;
 	int phases = c->phases ? c->phases : 1, wide = t->tw * (c->beside ? c->beside : 1);
@@ -135,7 +136,9 @@ static inline double ww_conv_forward_us(
 	int filters = c->filters ? c->filters : 128;
 	double columns = (double)ww_conv_up(c->k, filters), tiles = (double)t->tiles * columns * planes,
 		   waves = (double)ww_conv_up((long long)tiles, sms);
-	double steps = (double)ww_conv_up(c->c, 64) * c->taps, products = steps * bn * filters * 64 / WORK;
+	int channels = c->exact ? 32 : 64; /* of a stage */
+	double steps = (double)ww_conv_up(c->c, channels) * c->taps;
+	double products = steps * bn * filters * channels / (c->exact ? PAIRS : WORK);
 	double copies = steps * ww_conv_stage_us(c->k, filters, bn);
 	double results = (double)c->n * (double)c->oh * (double)c->ow * (double)c->k * planes, mb = 4e-6 * results;
 	double piece = wide < line ? wide
@@ -180,6 +183,33 @@ static inline struct ww_conv_way ww_conv_way(const struct ww_conv_forward *c, in
 	return best;
 }
 
+/* The pixels of a tile of an exact one: sums are promoted, so that a thread has registers for 64 results.  0: none. */
+static inline int ww_conv_exact_pixels(int end, int filters)
+{
+	return end == WW_CONV_PAIRS ? 0 : end == WW_CONV_STAGED && filters == 64 ? 256 : 128;
+}
+
+/* The fastest exact one of those with `end` and tw: of up to 64 filters, tiles of 64, whose results leave registers
+ * 128 pixels at a time, or shared memory 256. */
+static inline struct ww_conv_way ww_conv_best_exact(const struct ww_conv_forward *c, int end, int tw, int sms)
+{
+	struct ww_conv_way best = { 0, 0, 0, { 0, 0, 0, 0 }, 0 };
+	struct ww_conv_forward f = *c;
+
+	for (int filters = 128; filters >= 64; filters /= 2)
+		for (int e = WW_CONV_REGISTERS; e <= WW_CONV_STAGED; e++) {
+			struct ww_conv_way w;
+
+			if ((end && e != end) || (c->filters ? filters != c->filters : filters == 64 && c->k > 64))
+				continue;
+			f.filters = filters;
+			w = ww_conv_way(&f, e, ww_conv_exact_pixels(e, filters), tw, sms);
+			if (w.tile.tiles && (!best.tile.tiles || w.us < 0.97 * best.us))
+				best = w;
+		}
+	return best;
+}
+
 /* The fastest one of those with `end`, bn and tw, 0 being any.  Ends that are not from registers have to gain more than
  * the estimate may be off.  Of up to 64 filters half of a tile of 128 would be of none: where their number in a tile is
  * open, two pairs on tiles of 64 are one more way (64 filters, 17 images of 128 x 128: 58 us in place of 108; 64 images
@@ -191,6 +221,8 @@ static inline struct ww_conv_way ww_conv_best_way(const struct ww_conv_forward *
 	struct ww_conv_forward few = *c;
 	struct ww_conv_way w;
 
+	if (c->exact)
+		return ww_conv_best_exact(c, end, tw, sms);
 	for (int e = WW_CONV_REGISTERS; e <= WW_CONV_PAIRS; e++) {
 		int pixels = e == WW_CONV_PAIRS ? c->filters == 64 ? 256 : 128 : bn ? bn : 256;
 

@@ -5,14 +5,17 @@
 
 #include <math.h>
 
+int pl_conv_by_pairs(const struct anchor *sp) { return sp->conv.exact && !sp->conv.transposed; }
+
+/* The template's tiles are 64 filters at least.  Fewer than 32 the library has better engines for, but by pairs. */
 static int fits_tensor_cores(const struct pl *pl, const struct anchor *sp)
 {
-	int strides = 1;
+	int strides = 1, least = sp->conv.nd == 2 && !pl_conv_by_pairs(sp) ? 32 : 16;
 
 	for (int e = 0; e < sp->conv.nd; e++)
 		strides &= sp->conv.stride[e] <= 8;
 	return !sp->conv.library_only && sp->conv.wide < WIDE && sp->out->dt == WW_F32 && sp->conv.groups == 1 &&
-		ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) >= (sp->conv.nd == 2 ? 32 : 16) && strides &&
+		ix_num(sp->in[0].size[1]) >= 16 && ix_num(sp->out->size[1]) >= least && strides &&
 		ix_num(sp->out->size[0]) <= 65535 && pl->dev.cc == 90;
 }
 
@@ -134,6 +137,20 @@ static int is_few(const struct pl *pl, const struct anchor *sp, int bare)
 	return taps > 1 && MORE * few < fmin(fmax(library, pl_conv_library_us(sp, bare)), pl_conv_direct_us(pl, sp));
 }
 
+/* Does PyTorch compute it without TF32, and the tensor-core template by pairs of fp16 in less time than its engine,
+ * with a pass behind that where something is fused?  Up to EXACT_CHANNELS conv_few is for those.  The engine's time is
+ * of the kind that was measured, of more channels: 9 to 11 million multiply-adds a us (32 channels to 40 and 45, 96 to
+ * 64), 5.6 (17 to 16), by the estimate 12 to 20 and 5; by pairs the time of our kernel is gemm3's. */
+static int is_by_pairs(const struct pl *pl, const struct anchor *sp, int bare)
+{
+	double others = fmin(pl_conv_exact_us(sp, pl->dev.sm_count) + pl_conv_end_us(sp, bare), pl_conv_direct_us(pl, sp));
+	double taps;
+
+	pl_conv_work(sp, &taps);
+	return pl_conv_by_pairs(sp) && taps > 1 && ix_num(sp->in[0].size[1]) > EXACT_CHANNELS &&
+		fits_tensor_cores(pl, sp) && ROOM * pl_conv_tc_us(pl, sp) < others;
+}
+
 /* Filters of a tile of the tensor-core template, as its estimate has it (transposed ones were measured with 128). */
 static int filters_of(const struct pl *pl, const struct anchor *sp)
 {
@@ -160,7 +177,7 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 	if (kn->library == LIBRARY_NO || kn->plain || in_groups || is_few(pl, sp, bare) || is_light(pl, sp, bare))
 		return 0;
 	if (sp->conv.exact)
-		return 1;
+		return !is_by_pairs(pl, sp, bare);
 	if (is_by_halves(pl, sp, bare))
 		return 1;
 	for (int e = 0; e < sp->conv.nd; e++)
@@ -174,11 +191,11 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 		filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], filters_of(pl, sp)) < least || is_slower(pl, sp, bare);
 }
 
-/* Is the first version a thread a pixel, although the tensor-core template, which rounds as TF32 does and packs its
- * operands, may fit? */
+/* Is the first version a thread a pixel, although the tensor-core template, which packs its operands and but for pairs
+ * rounds as TF32 does, may fit? */
 static int is_by_threads(const struct pl *pl, const struct anchor *sp, const struct knobs *kn, int bare)
 {
-	return kn->library == LIBRARY_AUTO && (is_light(pl, sp, bare) || sp->conv.exact);
+	return kn->library == LIBRARY_AUTO && !is_by_pairs(pl, sp, bare) && (is_light(pl, sp, bare) || sp->conv.exact);
 }
 
 int pl_conv_is_tiled(struct pl *pl, const struct anchor *sp)

@@ -122,7 +122,8 @@ static int packs_the_same(struct pl *pl, const struct kern *a, const struct kern
 	if (!packs(a) || !packs(b))
 		return 0;
 	x = &a->anchor->in[0], y = &b->anchor->in[0];
-	if (x->buf != y->buf || x->rank != y->rank || strcmp(pl_bytes(pl, x), pl_bytes(pl, y)) != 0)
+	if (x->buf != y->buf || pl_conv_by_pairs(a->anchor) != pl_conv_by_pairs(b->anchor) || x->rank != y->rank ||
+		strcmp(pl_bytes(pl, x), pl_bytes(pl, y)) != 0)
 		return 0;
 	for (int d = 0; d < x->rank; d++)
 		if (!ix_same(x->size[d], y->size[d]))
@@ -172,7 +173,7 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 	k->launch = pl_named(pl, k,
 		"\t%sww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, "
 		".x_offset_bytes = %s, .w_offset_bytes = %s,\n"
-		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d%s%s%s,\n\t\t%s });\n%s",
+		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d%s%s%s%s,\n\t\t%s });\n%s",
 		tc && is_packed_for_others(pl, k) ? pl_fmt(pl, "const struct ww_conv_packed %s_packed = ", k->name) : "",
 		tc ? "tc"
 			: few ? "few"
@@ -186,6 +187,7 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 		tc && way.filters == 64 ? ", .filters = 64"
 			: few && half       ? ", .half = 1"
 								: "",
+		tc && pl_conv_by_pairs(sp) ? ", .exact = 1" : "",
 		tc && packs_image(pl, k) != k ? pl_fmt(pl, ", .packed = &%s_packed", packs_image(pl, k)->name) : "",
 		geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
 }
