@@ -4055,6 +4055,8 @@ static void test_work_is_not_repeated(void **state)
 		/* windows that begin at quotients: a thread for each, which reads one element of each row's lines */
 		{ "adaptive_windows.json", "k0  pointwise: elu, adaptive_avg_pool1d, transpose\n", "" },
 		{ "adaptive_windows.json", "\t\tint v = 1;\n", "" },
+		/* in three dimensions, too, where so many windows are computed that threads hide 27 loads in turn */
+		{ "volume_windows.json", "k0  pointwise: silu, adaptive_avg_pool3d\n", "" },
 		/* memory runs along columns that are joined of a slice's dimensions, and what a row of them shares is no reason
 		   for a lane for each row */
 		{ "losses_of_slices.json", "\"k3_T\", t);", "" },

@@ -87,16 +87,24 @@ static int inlined_on_cpu(struct pl *pl, const struct val *r, double n, double r
 	return r->passes <= 1 && times <= rows && !(n > 8 && pl_is_innermost(pl, r->arg[0], r->arg[0]->rank - 1));
 }
 
+/* Has r so many results that threads for them hide what more loads in turn wait for? */
+static int has_many_results(const struct pl *pl, const struct val *r)
+{
+	return pl_numel_now(r) >= 2048 * (int64_t)pl->dev.sm_count;
+}
+
 /* Are windows, whose elements lie side by side and whose begin is a quotient (adaptive pools), so short and so close
  * that a thread for each reads what its neighbours do from the first level's cache?  By threads that share a row most
- * of the time is what each of them does for it (11 of 128 elements, an elu: 206 us by 16 threads, memory takes 25). */
-static int is_short_quotient(struct pl *pl, const struct ix *off, const struct ix_atom *x, int64_t terms)
+ * of the time is what each of them does for it (11 of 128 elements, an elu: 206 us by 16 threads, memory takes 25).  So
+ * it is in more dimensions (3 x 3 x 3, a silu: some 60 million instructions by a warp for each of 527,136, a sixth by a
+ * thread), whose windows may be larger where there are many results. */
+static int is_short_quotient(struct pl *pl, const struct ix *off, const struct ix_atom *x, int64_t terms, int many)
 {
-	enum { MOST = 128 }; /* lines that a warp asks for with each load, times the loads */
+	enum { MOST = 128, LARGE = 64 }; /* lines that a warp asks for with each load, times the loads */
 	const struct ix *coef, *rest, *end = ix_addc(pl, x->b, -1);
 	int64_t n = ix_num(end);
 
-	return n > 0 && !ix_affine(pl, off, x, &coef, &rest) && terms <= PL_LARGE_WINDOW &&
+	return n > 0 && !ix_affine(pl, off, x, &coef, &rest) && terms <= (many ? (int)LARGE : (int)PL_LARGE_WINDOW) &&
 		(ix_num(ix_subst(pl, off, &x, &end, 1)) - ix_num(off)) / n * terms <= MOST;
 }
 
@@ -106,18 +114,20 @@ int pl_adjoins(struct pl *pl, const struct val *r)
 	struct val *a = r->arg[0];
 	struct walk w;
 	int n_var = pl->n_var, found = 0, all = 1;
-	int64_t lane, step;
+	int64_t lane, step, terms = 1;
 
 	if (pl->target != WW_TARGET_CUDA || !r->rank || a->rank == r->rank)
 		return 0;
+	for (int d = r->rank; d < a->rank; d++)
+		terms *= ix_num(a->size[d]);
 	pl_own_vars(pl, a, idx);
 	pl_walk_init(&w, pl, NULL);
 	pl_walk(&w, a, idx);
 	for (struct leaf *l = w.first; l && all; l = l->next) {
 		const struct ix_atom *x = ix_as_var(idx[r->rank - 1]), *k = ix_as_var(idx[a->rank - 1]);
 
-		if (l->kind == LEAF_LOAD && x && k && a->rank == r->rank + 1 &&
-			is_short_quotient(pl, pl_leaf_off(pl, l), x, ix_num(a->size[a->rank - 1]))) {
+		if (l->kind == LEAF_LOAD && x && k &&
+			is_short_quotient(pl, pl_leaf_off(pl, l), x, terms, has_many_results(pl, r))) {
 			found = 1;
 			continue;
 		}
