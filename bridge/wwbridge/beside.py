@@ -17,6 +17,7 @@ import torch
 from . import Refuse, one_line
 from .buffers import DeviceMemory, ImportedMemory
 from .device_time import Flush, captured, kernels_us, replay_us
+from .flat_weights import flat
 from .operators import DTYPES, Operators, apart
 
 
@@ -45,6 +46,7 @@ class Part:
         self.apart = apart([places[i] for _, i, _ in q["reads"]], [places[i] for i in q["out"]])
         self.reads = {name: self.as_graph_has_it(tensors[i], like) for name, i, like in q["reads"]}
         self.out = [tensors[i] for i in q["out"]]
+        self.flat = []  # Flat of rows of recurrent layers
 
     @staticmethod
     def as_graph_has_it(t, like):
@@ -56,6 +58,8 @@ class Part:
 
     def once(self):
         values = {name: t if copy is None else copy.copy_(t) for name, (t, copy) in self.reads.items()}
+        for weights in self.flat:
+            values.update(weights())
         results = self.operators(values, self.out) if self.apart else [r.clone() for r in self.operators(values)]
         for to, result in zip(self.out, results):
             if result.shape != to.shape or result.dtype != to.dtype:
@@ -75,6 +79,8 @@ class OnDevice(Part):
     def __init__(self, q, tensors, places):
         super().__init__(q, tensors, places)
         self.graph, self.tried = None, False
+        as_they_lie = {name: t for name, (t, copy) in self.reads.items() if copy is None}
+        self.flat = [f for f in (flat(row, as_they_lie) for row in q["rows"]) if f]
 
     def capture(self):
         self.once()

@@ -27,6 +27,7 @@ from wwbridge.task import Task  # noqa: E402
 from wwbridge.tensors import span  # noqa: E402
 import cases_build  # noqa: E402
 import cases_examine  # noqa: E402
+import cases_flat  # noqa: E402
 import cases_fused  # noqa: E402
 import cases_kinks  # noqa: E402
 import cases_launches  # noqa: E402
@@ -38,8 +39,8 @@ import cases_uneven  # noqa: E402
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
 TARGET = facts.Target("cpu", 0, torch)
-TESTS = [*cases_build.TESTS, *cases_examine.TESTS, *cases_fused.TESTS, *cases_fused.COSTLY, *cases_kinks.TESTS,
-         *cases_kinks.COSTLY, *cases_launches.TESTS, *cases_returned.TESTS, *cases_tf32.TESTS,
+TESTS = [*cases_build.TESTS, *cases_examine.TESTS, *cases_flat.TESTS, *cases_fused.TESTS, *cases_fused.COSTLY,
+         *cases_kinks.TESTS, *cases_kinks.COSTLY, *cases_launches.TESTS, *cases_returned.TESTS, *cases_tf32.TESTS,
          *cases_ties.TESTS, *cases_ties.COSTLY, *cases_uneven.TESTS, *cases_uneven.COSTLY]
 
 
