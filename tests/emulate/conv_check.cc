@@ -194,6 +194,7 @@ int main()
 			wrong<shape<2, 70, 70, 5, 14, 3, 1, 256, 16, 8, 0, 1, 64>, out>() +
 			wrong<shape<1, 8, 40, 3, 60, 3, 1, 256, 64, 4, 1, 1, 64>, out_ahead>() +
 			wrong<shape<5, 8, 72, 5, 21, 1, 1, 256, 8, 1, 1, 2, 64>, out_ahead>() +
+			wrong<shape<3, 70, 72, 9, 13, 3, 1, 128, 8, 8, 0, 1, 64>, out>() +
 			/* exact, of both tiles, from registers and staged */
 			wrong<shape<2, 40, 130, 5, 14, 3, 1, 128, 16, 8, 0, 1, 128, 1>, out>() +
 			wrong<shape<1, 8, 72, 5, 21, 3, 1, 128, 8, 16, 1, 1, 128, 1>, out_ahead>() +

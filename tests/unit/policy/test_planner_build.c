@@ -1910,6 +1910,26 @@ static void test_what_pytorch_rounds(void **state)
 	}
 }
 
+/* Tiles of one wave are half as large, from registers; not of transposed ones, nor where they are then two waves. */
+static void test_one_wave_of_tiles(void **state)
+{
+	static const struct {
+		struct ww_conv_forward c;
+		int small;
+	} rows[] = { { { 1, 64, 191, 111, 24, 25, 1, 1, 0, 1, 0, 0, 0, 0 }, 1 },
+		{ { 1, 64, 191, 111, 24, 25, 1, 1, 128, 1, 0, 0, 0, 0 }, 0 },
+		{ { 1, 64, 191, 111, 24, 25, 1, 1, 0, 1, 2, 1, 24, 0 }, 0 },
+		{ { 1, 64, 191, 111, 24, 25, 1, 1, 0, 3, 0, 0, 0, 0 }, 0 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		const struct ww_conv_way w = ww_conv_best_way(&rows[i].c, 0, 0, 0, 132);
+
+		if ((w.end == WW_CONV_REGISTERS && w.bn == 128 && w.filters == 64) != rows[i].small)
+			fail_msg("row %zu: end %d, %d pixels, %d filters", i, w.end, w.bn, w.filters);
+	}
+}
+
 /* What PyTorch computes without TF32 is ours by pairs of fp16 where its engine takes longer by the estimates: not one
  * of few terms, nor of few channels, nor of one tap. */
 static void test_pairs_of_fp16(void **state)
@@ -4518,10 +4538,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_statistics_of_pieces), cmocka_unit_test(test_pooled_across),
 		cmocka_unit_test(test_few_long_rows), cmocka_unit_test(test_exponentials_of_halves),
 		cmocka_unit_test(test_what_pytorch_rounds), cmocka_unit_test(test_pairs_of_fp16),
-		cmocka_unit_test(test_what_shows_a_rounding), cmocka_unit_test(test_one_of_two_is_rounded),
-		cmocka_unit_test(test_order_of_strided_filters), cmocka_unit_test(test_order_of_softmax),
-		cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases), cmocka_unit_test(test_log_softmax),
-		cmocka_unit_test(test_phases_of_vectors) };
+		cmocka_unit_test(test_one_wave_of_tiles), cmocka_unit_test(test_what_shows_a_rounding),
+		cmocka_unit_test(test_one_of_two_is_rounded), cmocka_unit_test(test_order_of_strided_filters),
+		cmocka_unit_test(test_order_of_softmax), cmocka_unit_test(test_softmax_last), cmocka_unit_test(test_phases),
+		cmocka_unit_test(test_log_softmax), cmocka_unit_test(test_phases_of_vectors) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

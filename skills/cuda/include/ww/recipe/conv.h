@@ -34,7 +34,7 @@ struct ww_conv2d {
 	int staged; /* conv_tc: 1 results go through shared memory, planes are stored in long pieces; transposed: horizontal
 	             * strides of 1, or of 2, 4 and 8 where taps lie side by side */
 	int pairs;  /* conv_tc: 2, staged and bn 128, one pair of warpgroups multiplies while the other stores */
-	int filters; /* conv_tc: 64 in a tile in place of 128; bn 256, also with two pairs; exact: bn 128, staged 256 */
+	int filters; /* conv_tc: 64 in a tile in place of 128; bn 256, also with two pairs; not staged also 128 */
 	int half;    /* conv_few: elements of 16 bits */
 	const struct ww_conv_packed *packed; /* conv_tc: another one's of the same image, which is not packed again */
 };
@@ -225,8 +225,8 @@ static struct ww_conv_packed ww_recipe_conv_tc(struct ww_plan *p, const struct w
 		ww_fail(p, "conv_tc: needs groups 1, stride up to 8, bn 128 or 256");
 		return packed;
 	}
-	if (exact ? pairs == 2 : filters == 64 ? bn != 256 : pairs == 2 && bn != 128) {
-		ww_fail(p, "conv_tc: two pairs need bn 128, and not exact; 64 filters bn 256");
+	if (exact ? pairs == 2 : filters == 64 ? bn != 256 && (staged || pair) : pairs == 2 && bn != 128) {
+		ww_fail(p, "conv_tc: two pairs need bn 128, and not exact; 64 filters, staged, bn 256");
 		return packed;
 	}
 	if (g.transposed)
