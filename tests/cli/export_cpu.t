@@ -30,7 +30,8 @@ mkdir "$tmp/sees" "$tmp/none"
 echo 'import os; print(os.environ["CUDA_VISIBLE_DEVICES"])' > "$tmp/sees/sees.py"
 sees() { # CUDA_VISIBLE_DEVICES, number, what the script shall see
 	echo "{\"turn\": false, \"device\": $2, \"jobs\": [[\"$tmp/sees\", \"sees.py\"]]}" |
-		CUDA_VISIBLE_DEVICES=$1 PYTHONPATH=$tmp/none "$python" -s -c "$(cat src/export/templates/run_all.py)" > "$tmp/log" 2>&1 &&
+		CUDA_VISIBLE_DEVICES=$1 PYTHONPATH=$tmp/none \
+			"$python" -s -c "$(cat src/export/templates/run_all.py)" > "$tmp/log" 2>&1 &&
 		grep -q "\"output\": \"$3" "$tmp/log"
 }
 sees GPU-a,GPU-b 1 GPU-b && sees "" 1 '1\\n'
