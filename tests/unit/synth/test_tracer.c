@@ -1,7 +1,7 @@
 /* Marks of candidates without a device, by real workers on PyTorch; make check sets it up, so that it cannot be
  * missing.
  *
- * budget: 7 CPU-seconds */
+ * budget: 10 CPU-seconds */
 #include "unit.h"
 
 #include "base/json.h"
