@@ -4161,6 +4161,9 @@ static void test_work_is_not_repeated(void **state)
 			"ww_cdiv(S1, down * high * 2) * ww_cdiv(S0 / v, 32 / high * (16 / down)), 1, 1, 512, 1, 1);",
 			"\t\tconst ix_t own = ((below * DOWN + warp % DOWN) * HIGH + lane / WIDE) * k0_U + u;\n" },
 		{ "turned_pairs.json", "ww_define(p, \"k1_U\", 2);\n", "HIGH + lane / WIDE) * k1_U + u;\n" },
+		/* a prime number of rows, and of columns, in equal parts; what is left of them is read with the parts */
+		{ "prime_columns.json", "const long long rows = (S1*57), cols = 36;", "in_x[(S1*2052 + " },
+		{ "prime_columns.json", "const long long rows = 256, cols = 1024;", "in_z[(262144 + " },
 		/* as few as sums of parts have; an odd number of them lies in blocks of a line */
 		{ "split_columns.json", "rows = (S1*16) / v, cols = S3;",
 			"ww::load(in_x + (i8*(S0 / 16)*S1 + i10*S1 + i9_0), x0);\n" },

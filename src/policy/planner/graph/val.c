@@ -545,6 +545,36 @@ static struct val *parted(struct pl *pl, struct val *a, int64_t most, int64_t le
 	return parts < 2 || a->rank >= PL_MAX_RANK ? NULL : two_from_one(pl, a, a->rank - 1, parts);
 }
 
+static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred, int apart, int exact);
+
+/* Where `part` (parted()) has few of the parts that were asked for, or is NULL, as of a prime: the reduction of the
+ * most elements of the last dimension that nearly so many parts divide, as split() makes it, and of the few that are
+ * left, which the kernel that adds the parts reads itself.  So no part has a bound of its own.  A part has a multiple
+ * of `unit` elements.  NULL: parted() does well, or so few elements that a kernel more takes longer. */
+static struct val *nearly_parted(struct pl *pl, enum pl_red red, struct val *a, int nred, int apart,
+	const struct val *part, int64_t most, int64_t least, int64_t unit)
+{
+	static const enum pl_op both[] = {
+		[RED_SUM] = OP_ADD, [RED_PROD] = OP_MUL, [RED_MAX] = OP_MAXIMUM, [RED_MIN] = OP_MINIMUM
+	};
+	enum { PER_THREAD = 16 }; /* more that are left would have a kernel of their own */
+	int last = a->rank - 1;
+	int64_t n = ix_num(a->size[last]), parts = ww_min(most, n / least), left = n;
+	const struct ix *whole;
+	struct val *v, *rest;
+
+	if (parts < 2 || a->rank >= PL_MAX_RANK || (part && ix_num(part->size[last]) * 4 >= parts))
+		return NULL;
+	for (int64_t k = parts; k > 1 && k >= parts - parts / 2; k--)
+		left = ww_min(left, n % (k * unit));
+	if (!left || left > PER_THREAD || n - left < 64 * least)
+		return NULL;
+	whole = ix_const(pl, n - left);
+	v = split(pl, red, pl_slice(pl, a, last, ix_const(pl, 0), whole, 1), nred, apart, 1);
+	rest = pl_slice(pl, a, last, whole, ix_const(pl, left), 1);
+	return pl_op2(pl, both[red], v, red_last(pl, red, rest, nred));
+}
+
 /* A part's elements stay in registers from the sum to the squares: 32 each of 16 threads, so that a multiprocessor has
  * several blocks, one of which loads while another adds. */
 enum { PART_THREADS = 16, PART = PART_THREADS * 32 };
@@ -614,13 +644,14 @@ static int is_one_column(const struct pl *pl, const struct val *a, int64_t rows,
 }
 
 /* Too few results to keep the machine busy, too much work for each: reduce in two kernels.  The parts are the outer
- * reduced dimensions, or an exact split of the only one.  apart: dimensions of the results lie between these. */
-static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred, int apart)
+ * reduced dimensions, or a split of the only one.  apart: dimensions of the results lie between these.
+ * exact: not where the parts would not be equal. */
+static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred, int apart, int exact)
 {
 	int64_t rows = 1, cols = 1,
 			want = pl->target == WW_TARGET_CUDA ? 2 * (pl->dev.sm_count > 0 ? pl->dev.sm_count : 132) : 8;
 	int64_t threads = 32LL * (pl->dev.sm_count > 0 ? pl->dev.sm_count : 132);
-	struct val *v, *part;
+	struct val *v = NULL, *part;
 	int first = a->rank - nred;
 
 	for (int d = 0; d < a->rank; d++)
@@ -632,6 +663,11 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 			if (apart && is_one_column(pl, a, rows, cols))
 				return red_last(pl, red, a, nred);
 			part = outer < 8 * threads ? parted(pl, a, 16 * threads / outer, 32) : NULL;
+			/* several dimensions have parts already, and squares about the mean of each */
+			if (!exact && outer < (nred == 1 ? 2 * threads : threads / 8) && !is_one_column(pl, a, rows, cols))
+				v = nearly_parted(pl, red, a, nred, apart, part, 16 * threads / outer, 32, 1);
+			if (v)
+				return v;
 			if (part || nred > 1)
 				return lines(pl, red, part ? part : a, nred + (part != NULL), d);
 		}
@@ -654,6 +690,11 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 		}
 	}
 	part = parted(pl, a, want * 2, 1024);
+	/* one kernel of a shorter row is as fast as several with its parts */
+	if (!exact && pl->target == WW_TARGET_CUDA && nred == 1 && cols > 262144)
+		v = nearly_parted(pl, red, a, 1, apart, part, want * 2, 1024, 8);
+	if (v)
+		return v;
 	if (!part)
 		return red_last(pl, red, a, nred);
 	a = part;
@@ -662,7 +703,8 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 	return red_last(pl, red, v, nred);
 }
 
-struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim)
+/* exact: in equal parts or in none. */
+static struct val *reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim, int exact)
 {
 	int perm[PL_MAX_RANK], n = 0, nred = 0, rank = a->rank, apart = 0;
 	unsigned one = 0; /* dimensions of size 1 beside others: nothing to reduce */
@@ -673,7 +715,7 @@ struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned ma
 	for (int d = 0; d < rank; d++)
 		one |= (mask >> d & 1 && ix_is(a->size[d], 1) ? 1u : 0u) << d;
 	if (one && one != mask) {
-		v = pl_reduce(pl, red, a, mask & ~one, 1);
+		v = reduce(pl, red, a, mask & ~one, 1, exact);
 		for (int d = rank - 1; d >= 0 && !keepdim; d--)
 			if (mask >> d & 1)
 				v = pl_squeeze(pl, v, d);
@@ -689,11 +731,21 @@ struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned ma
 			perm[n++] = d;
 			nred++;
 		}
-	v = nred ? split(pl, red, pl_permute(pl, a, perm), nred, apart) : a;
+	v = nred ? split(pl, red, pl_permute(pl, a, perm), nred, apart, exact) : a;
 	for (int d = 0; keepdim && d < rank; d++)
 		if (mask >> d & 1)
 			v = pl_unsqueeze(pl, v, d);
 	return v;
+}
+
+struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim)
+{
+	return reduce(pl, red, a, mask, keepdim, 0);
+}
+
+struct val *pl_reduce_beside(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim)
+{
+	return reduce(pl, red, a, mask, keepdim, 1);
 }
 
 /* v behind the views from `from` to `to`, whose argument it stands in for. */

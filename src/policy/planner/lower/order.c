@@ -110,7 +110,7 @@ static void one_by_one(struct pl *pl, struct val *x, int d, int k, int descendin
 			left = pl_where(pl, pl_op2(pl, OP_LOR, pl_op2(pl, descending ? OP_LT : OP_GT, x, v[j - 1]), behind), x,
 				pl_constf(pl, x->dt, descending ? -INFINITY : INFINITY));
 		}
-		top = pl_reduce(pl, descending ? RED_MAX : RED_MIN, left, 1u << d, 1);
+		top = pl_reduce_beside(pl, descending ? RED_MAX : RED_MIN, left, 1u << d, 1);
 		where = pl_reduce(pl, descending ? RED_ARGMAX : RED_ARGMIN, left, 1u << d, 1);
 		v[j] = top;
 		at[j] = where;

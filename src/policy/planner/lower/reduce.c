@@ -104,7 +104,7 @@ static void maxmin_dim(struct pl *pl, struct gnode *n)
 	unsigned m = dims(pl, n, 1, a);
 
 	pl_keep_last(pl, a, m);
-	n->out[0] = pl_reduce(pl, n->variant, a, m, keepdim(pl, n, 2));
+	n->out[0] = pl_reduce_beside(pl, n->variant, a, m, keepdim(pl, n, 2));
 	n->out[1] = pl_reduce(pl, n->variant == RED_MAX ? RED_ARGMAX : RED_ARGMIN, a, m, keepdim(pl, n, 2));
 }
 
