@@ -1910,7 +1910,8 @@ static void test_what_pytorch_rounds(void **state)
 	}
 }
 
-/* Tiles of one wave are half as large, from registers; not of transposed ones, nor where they are then two waves. */
+/* Tiles of one wave are half as large, from registers; not of transposed ones, of many steps, nor where they are then
+ * two waves. */
 static void test_one_wave_of_tiles(void **state)
 {
 	static const struct {
@@ -1919,7 +1920,8 @@ static void test_one_wave_of_tiles(void **state)
 	} rows[] = { { { 1, 64, 191, 111, 24, 25, 1, 1, 0, 1, 0, 0, 0, 0 }, 1 },
 		{ { 1, 64, 191, 111, 24, 25, 1, 1, 128, 1, 0, 0, 0, 0 }, 0 },
 		{ { 1, 64, 191, 111, 24, 25, 1, 1, 0, 1, 2, 1, 24, 0 }, 0 },
-		{ { 1, 64, 191, 111, 24, 25, 1, 1, 0, 3, 0, 0, 0, 0 }, 0 } };
+		{ { 1, 64, 191, 111, 24, 25, 1, 1, 0, 3, 0, 0, 0, 0 }, 0 },
+		{ { 1, 416, 768, 9, 9, 49, 2, 2, 0, 1, 0, 0, 0, 0 }, 0 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
@@ -4164,6 +4166,8 @@ static void test_work_is_not_repeated(void **state)
 		/* a prime number of rows, and of columns, in equal parts; what is left of them is read with the parts */
 		{ "prime_columns.json", "const long long rows = (S1*57), cols = 36;", "in_x[(S1*2052 + " },
 		{ "prime_columns.json", "const long long rows = 256, cols = 1024;", "in_z[(262144 + " },
+		/* the variance of shorter ones is one kernel, of longer ones in parts */
+		{ "prime_variance.json", "const long long rows = S1, cols = S0;", "in_y[(S3*16409 + " },
 		/* as few as sums of parts have; an odd number of them lies in blocks of a line */
 		{ "split_columns.json", "rows = (S1*16) / v, cols = S3;",
 			"ww::load(in_x + (i8*(S0 / 16)*S1 + i10*S1 + i9_0), x0);\n" },

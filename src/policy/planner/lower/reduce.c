@@ -156,17 +156,31 @@ static void store_as_one(struct pl *pl, struct val *a, unsigned mask)
 		pl_store_as_typed(pl, a, "it is computed of tensors that lie across each other, and read several times");
 }
 
+/* A sum for the mean or for the squares about it.  Parts that are not all alike make four kernels of one, which long
+ * columns alone repay (2,609 x 64 floats: 13.8 us in place of 6.7, 4,099 x 3,000: 48.7 in place of 35.5, H200; what one
+ * kernel takes grows with their length). */
+static struct val *centred_sum(struct pl *pl, struct val *a, unsigned mask)
+{
+	enum { LONG = 3 << 12 };
+	int64_t n = 1;
+
+	for (int d = 0; d < a->rank; d++)
+		n = ix_times(n, mask >> d & 1 ? ix_num(a->size[d]) : 1);
+	pl_keep_channels(pl, a, mask);
+	return n < LONG ? pl_reduce_beside(pl, RED_SUM, a, mask, 1) : pl_reduce(pl, RED_SUM, a, mask, 1);
+}
+
 /* Returns the sum of squared differences from the mean; *mu: the mean; *diff: the differences. */
 static struct val *centred(struct pl *pl, struct val *a, unsigned mask, struct val **mu, struct val **diff)
 {
 	struct val *s, *m2;
 
 	store_as_one(pl, a, mask);
-	s = sum(pl, a, mask, 1);
+	s = centred_sum(pl, a, mask);
 	m2 = pl_algebra(pl) ? pl_centred_parts(pl, &s) : NULL;
 	*mu = DIV(s, count(pl, a, mask, a->dt));
 	*diff = SUB(a, *mu);
-	return m2 ? m2 : sum(pl, MUL(*diff, *diff), mask, 1);
+	return m2 ? m2 : centred_sum(pl, MUL(*diff, *diff), mask);
 }
 
 static struct val *drop_dims(struct pl *pl, struct val *v, unsigned mask, int keep)
