@@ -125,16 +125,6 @@ static const char *point_loops(struct pl *pl, const struct kern *k, const char *
 		pl, "%s%s%s", pl_indent(pl, p->arrays, 1), loop, pl_named(pl, k, open, place, "", pl_indent(pl, p->after, 2)));
 }
 
-/* The loads of all of a thread's vectors, ahead of the first store: the compiler moves none past a store. */
-static void print_loads_ahead(struct pl *pl, struct kern *k, const char *place, struct ww_str *s)
-{
-	const struct pass *p = &k->loop->pass[0];
-
-	ww_str_addf(s, "%s\n\t#pragma unroll\n\tfor (int u = 0; u < %s_U; u++) {\n%s%s\t}\n",
-		pl_indent(pl, pl_cuda_arrays(pl, p->load, p->n_load, pl_fmt(pl, "[%s_U][V]", k->name)), 1), k->name, place,
-		pl_indent(pl, pl_cuda_loads(pl, k->loop->lane, p->load, p->n_load, "c", "[u]"), 2));
-}
-
 /* No block crosses the end of a row; which part of which one it has: rows_first.  Threads beyond it load the last
  * vector again and do not store, so that no load waits for a comparison.  The block size is chosen so that less than a
  * warp is beyond the end. */
@@ -153,13 +143,12 @@ static void print_point_by_row(struct pl *pl, struct kern *k, struct ww_str *s)
 			"\tconst ix_t cols = %s / V, %s;\n\tconst ix_t %s * (@_U * @_BLOCK) + threadIdx.x;\n",
 			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols, of, place));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
-	ww_str_addf(s, "%s\n", pl_indent(pl, l->pass[0].row, 1));
-	place = pl_named(pl, k,
-		"\t\tconst ix_t at = first + u * @_BLOCK;\n\t\tconst bool live = at < cols;\n"
-		"\t\tconst ix_t c = (live ? at : cols - 1) * V;\n");
-	if (l->asks_ahead)
-		print_loads_ahead(pl, k, place, s);
-	ww_str_addf(s, "%s}\n\n", point_loops(pl, k, place, ""));
+	ww_str_addf(s, "%s\n%s}\n\n", pl_indent(pl, l->pass[0].row, 1),
+		point_loops(pl, k,
+			pl_named(pl, k,
+				"\t\tconst ix_t at = first + u * @_BLOCK;\n\t\tconst bool live = at < cols;\n"
+				"\t\tconst ix_t c = (live ? at : cols - 1) * V;\n"),
+			""));
 	k->launch = pl_named(pl, k,
 		"\t{\n%s\t\tconst long long rows = %s, cols = %s / v;\n\t\tlong long chunks = ww_cdiv(cols, %d), u;\n\n"
 		"\t\tif (rows * chunks < 8LL * ww_device(p)->sm_count)\n\t\t\tchunks = ww_cdiv(cols, %d);\n"
@@ -230,6 +219,19 @@ static void print_point_down(struct pl *pl, struct kern *k, struct ww_str *s)
 		pick_v(pl, k), rows, cols, l->threads, l->unroll, l->unroll, pl_plan_args(pl, k, "\t\t"));
 }
 
+/* The loads of all of a thread's vectors, ahead of the first store: the compiler moves none past a store. */
+static void print_loads_ahead(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct loop *l = k->loop;
+	const struct pass *p = &l->pass[0];
+
+	ww_str_addf(s, "%s\n\t#pragma unroll\n\tfor (int u = 0; u < %s_U; u++) {\n%s",
+		pl_indent(pl, pl_cuda_arrays(pl, p->load, p->n_load, pl_fmt(pl, "[%s_U][V]", k->name)), 1), k->name,
+		point_place(pl, k));
+	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
+	ww_str_addf(s, "%s\t}\n", pl_indent(pl, pl_cuda_loads(pl, l->lane, p->load, p->n_load, "c", "[u]"), 2));
+}
+
 static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
@@ -241,10 +243,10 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n%s\tenum { V = @_V };\n"
 			"\tconst ix_t cols = %s / V, total = (ix_t)%s * cols;\n\n",
 			k->title, pl_cuda_params(pl, k), pl_cuda_first(pl), cols, rows));
+	if (l->asks_ahead)
+		print_loads_ahead(pl, k, s);
 	ww_str_adds(&place, point_place(pl, k));
 	pl_decode(pl, &place, "\t\t", k->row, l->n_row, "row");
-	if (l->asks_ahead)
-		print_loads_ahead(pl, k, place.p, s);
 	ww_str_addf(s, "%s}\n\n", point_loops(pl, k, place.p, pl_indent(pl, l->pass[0].row, 2)));
 	k->launch = pl_named(pl, k,
 		"\t{\n%s%s\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_U\", %d);\n\t\tww_define(p, \"@_BLOCK\", %d);\n"

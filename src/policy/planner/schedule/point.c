@@ -261,17 +261,6 @@ static int vectors_in_turn(struct pl *pl, struct kern *k)
 	return pl_cost(pl, k->out[0], k->out_idx[0]) <= AHEAD_COST ? n : 1;
 }
 
-/* cuda: are the vectors of a thread whose block stays in its row all loaded before the first is stored?  The compiler
- * moves no load past a store, so one of four was under way at a time (bfloat16 times a gate, 4,096 rows of 16,384: 70
- * us, memory takes 64, H200).  Not of more operands, whose registers would leave fewer blocks. */
-static int is_row_ahead(const struct kern *k)
-{
-	const struct loop *l = k->loop;
-
-	return l->by_row && !l->beside && !l->behind && k->n_out == 1 && *l->pass[0].after && l->pass[0].n_load > 0 &&
-		l->pass[0].n_load <= AHEAD_LOADS / 2;
-}
-
 int pl_fits_beside(const struct pl *pl, int64_t rows, int64_t cols, int vec, int size, int most)
 {
 	int64_t threads = PL_SEGMENT / size / vec, turns;
@@ -554,7 +543,6 @@ void pl_loop_point(struct pl *pl, struct kern *k)
 
 		l->behind = n > 1 || l->beside;
 		l->unroll = l->behind && !l->by_row ? n : l->unroll;
-		l->asks_ahead = is_row_ahead(k);
 	}
 	if (free && !l->by_row && !l->asks_ahead && !l->behind && l->n_row && (down = rows_down(pl, k)) > 1) {
 		l->vec = vector_of_rows(k);
