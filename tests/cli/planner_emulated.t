@@ -34,8 +34,8 @@ OTHERS = ["across", "attention_bands", "attention_halves", "attention_hot", "bat
           "channels_last_3d", "convolved_steps", "experts", "few_columns", "first_across", "first_few", "gated_last",
           "gather_outer", "groups_last", "groups_scanned", "halves_turned", "held_columns", "kept_down",
           "lanes_repeated", "last_step", "lines_shared", "modulated", "phases", "phases_apart", "pieces_read",
-          "prime_columns", "prime_variance", "rows_apart", "rows_beside", "rows_of_pairs", "running_minimum", "scaled_heads",
-          "scan_beside_maximum", "scan_of_scanned_groups", "scans_back_in_rows", "scans_from_the_end",
+          "prime_columns", "prime_variance", "rows_apart", "rows_beside", "rows_of_pairs", "running_minimum",
+          "scaled_heads", "scan_beside_maximum", "scan_of_scanned_groups", "scans_back_in_rows", "scans_from_the_end",
           "scattered_strips", "short_products", "shuffled_channels", "sizes_alike", "small_products", "softmax_last",
           "sorted_values", "stored_across", "summed_places", "tokens_turned", "transposed_columns",
           "transposed_volume", "windows_kept", "windows_of_windows"]
