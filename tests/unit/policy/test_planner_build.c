@@ -4165,6 +4165,9 @@ static void test_work_is_not_repeated(void **state)
 		/* a prime number of rows, and of columns, in equal parts; what is left of them is read with the parts */
 		{ "prime_columns.json", "const long long rows = (S1*57), cols = 36;", "in_x[(S1*2052 + " },
 		{ "prime_columns.json", "const long long rows = 256, cols = 1024;", "in_z[(262144 + " },
+		/* of these lengths alone */
+		{ "prime_columns.json", "\tWW_EQUAL(S0, 2053);\n", "" },
+		{ "prime_columns.json", "\tWW_EQUAL(S3, 262147);\n", "" },
 		/* the variance of shorter ones is one kernel, of longer ones in parts */
 		{ "prime_variance.json", "const long long rows = S1, cols = S0;", "in_y[(S3*16409 + " },
 		/* as few as sums of parts have; an odd number of them lies in blocks of a line */

@@ -570,6 +570,7 @@ static struct val *nearly_parted(struct pl *pl, enum pl_red red, struct val *a, 
 	if (!left || left > PER_THREAD || n - left < 64 * least)
 		return NULL;
 	whole = ix_const(pl, n - left);
+	pl_guard_eq(pl, a->size[last], ix_const(pl, n), "the length of a reduction of parts and a few elements more");
 	v = split(pl, red, pl_slice(pl, a, last, ix_const(pl, 0), whole, 1), nred, apart, 1);
 	rest = pl_slice(pl, a, last, whole, ix_const(pl, left), 1);
 	return pl_op2(pl, both[red], v, red_last(pl, red, rest, nred));
