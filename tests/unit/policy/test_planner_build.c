@@ -4048,6 +4048,8 @@ static void test_work_is_not_repeated(void **state)
 		/* so are 2,048 of them, by blocks of several rows, which read the same ones */
 		{ "convolved_wide.json", "k2  pointwise: conv1d, relu, transpose_1, linear\n",
 			"enum { V = k2_V };\n\tconst ix_t cols = 2048 / V, rows = " },
+		/* of as many channels as filters, also at other sizes */
+		{ "convolved_steps.json", "\tWW_EQUAL(S3, 128);\n", "" },
 		/* heads are joined where attention stores them, also where its length is a symbol that equals a number */
 		{ "joined_heads.json",
 			"k1  attention: scaled_dot_product_attention, transpose_3, flatten, linear\n *   k2  gemm: linear\n */",

@@ -143,6 +143,7 @@ struct val *pl_conv_of_steps(
 	while (base->kind == V_VIEW && !base->root)
 		base = base->arg[0];
 	pl->n_anchor--;
+	pl_guard_eq(pl, x->size[1], w->size[0], "the channels and the filters of a convolution of each channel alone");
 	pl_guard_eq(pl, w->size[2], ix_const(pl, ix_num(w->size[2])), "the length of a filter whose terms are written out");
 	x = pl_permute(pl, x, steps);
 	w = pl_permute(pl, w, taps);
