@@ -37,7 +37,7 @@ OTHERS = ["across", "attention_bands", "attention_halves", "attention_hot", "bat
           "prime_columns", "prime_variance", "rows_apart", "rows_beside", "rows_of_pairs", "running_minimum",
           "scaled_heads", "scan_beside_maximum", "scan_of_scanned_groups", "scans_back_in_rows", "scans_from_the_end",
           "scattered_strips", "short_products", "shuffled_channels", "sizes_alike", "small_products", "softmax_last",
-          "sorted_values", "stored_across", "summed_places", "tokens_turned", "transposed_columns",
+          "sorted_values", "stored_across", "summed_places", "tall_sums", "tokens_turned", "transposed_columns",
           "transposed_volume", "windows_kept", "windows_of_windows"]
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 

@@ -4170,6 +4170,12 @@ static void test_work_is_not_repeated(void **state)
 		/* of these lengths alone */
 		{ "prime_columns.json", "\tWW_EQUAL(S0, 2053);\n", "" },
 		{ "prime_columns.json", "\tWW_EQUAL(S3, 262147);\n", "" },
+		/* all of many short rows: the parts are of many of these, and where there are few long rows the parts of each
+		 */
+		{ "tall_sums.json", "const long long rows = 500, cols = (S1*600);", "in_x[(S1*300000 + " },
+		{ "tall_sums.json", "const long long rows = (S2*500), cols = (S4*S8);", "ww::load(in_y + " },
+		{ "tall_sums.json", "const long long rows = S5, cols = S6;", "ww::load(in_z + (" },
+		{ "tall_sums.json", "const long long rows = (S2*256), cols = 1024;", " + 262144 + " },
 		/* the variance of shorter ones is one kernel, of longer ones in parts */
 		{ "prime_variance.json", "const long long rows = S1, cols = S0;", "in_y[(S3*16409 + " },
 		/* as few as sums of parts have; an odd number of them lies in blocks of a line */

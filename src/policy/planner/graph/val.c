@@ -535,44 +535,43 @@ static struct val *two_from_one(struct pl *pl, struct val *a, int d, int64_t par
 	return pl_reshape(pl, a, a->rank + 1, size);
 }
 
-/* The only reduced dimension as two, the outer one of which has as many parts as leave `least` elements each. */
-static struct val *parted(struct pl *pl, struct val *a, int64_t most, int64_t least)
+/* Reduced dimension d as two, the outer one of which has as many parts as leave `least` of its elements each. */
+static struct val *parted(struct pl *pl, struct val *a, int d, int64_t most, int64_t least)
 {
-	int64_t n = ix_num(a->size[a->rank - 1]), parts = ww_min(most, n / least);
+	int64_t n = ix_num(a->size[d]), parts = ww_min(most, n / least);
 
 	while (parts > 1 && n % parts)
 		parts--;
-	return parts < 2 || a->rank >= PL_MAX_RANK ? NULL : two_from_one(pl, a, a->rank - 1, parts);
+	return parts < 2 || a->rank >= PL_MAX_RANK ? NULL : two_from_one(pl, a, d, parts);
 }
 
 static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred, int apart, int exact);
 
 /* Where `part` (parted()) has few of the parts that were asked for, or is NULL, as of a prime: the reduction of the
- * most elements of the last dimension that nearly so many parts divide, as split() makes it, and of the few that are
+ * most elements of dimension d that nearly so many parts divide, as split() makes it, and of the few that are
  * left, which the kernel that adds the parts reads itself.  So no part has a bound of its own.  A part has a multiple
  * of `unit` elements.  NULL: parted() does well, or so few elements that a kernel more takes longer. */
 static struct val *nearly_parted(struct pl *pl, enum pl_red red, struct val *a, int nred, int apart,
-	const struct val *part, int64_t most, int64_t least, int64_t unit)
+	const struct val *part, int d, int64_t most, int64_t least, int64_t unit)
 {
 	static const enum pl_op both[] = {
 		[RED_SUM] = OP_ADD, [RED_PROD] = OP_MUL, [RED_MAX] = OP_MAXIMUM, [RED_MIN] = OP_MINIMUM
 	};
 	enum { PER_THREAD = 16 }; /* more that are left would have a kernel of their own */
-	int last = a->rank - 1;
-	int64_t n = ix_num(a->size[last]), parts = ww_min(most, n / least), left = n;
+	int64_t n = ix_num(a->size[d]), parts = ww_min(most, n / least), left = n;
 	const struct ix *whole;
 	struct val *v, *rest;
 
-	if (parts < 2 || a->rank >= PL_MAX_RANK || (part && ix_num(part->size[last]) * 4 >= parts))
+	if (parts < 2 || a->rank >= PL_MAX_RANK || (part && ix_num(part->size[d]) * 4 >= parts))
 		return NULL;
 	for (int64_t k = parts; k > 1 && k >= parts - parts / 2; k--)
 		left = ww_min(left, n % (k * unit));
 	if (!left || left > PER_THREAD || n - left < 64 * least)
 		return NULL;
 	whole = ix_const(pl, n - left);
-	pl_guard_eq(pl, a->size[last], ix_const(pl, n), "the length of a reduction of parts and a few elements more");
-	v = split(pl, red, pl_slice(pl, a, last, ix_const(pl, 0), whole, 1), nred, apart, 1);
-	rest = pl_slice(pl, a, last, whole, ix_const(pl, left), 1);
+	pl_guard_eq(pl, a->size[d], ix_const(pl, n), "the length of a reduction of parts and a few elements more");
+	v = split(pl, red, pl_slice(pl, a, d, ix_const(pl, 0), whole, 1), nred, apart, 1);
+	rest = pl_slice(pl, a, d, whole, ix_const(pl, left), 1);
 	return pl_op2(pl, both[red], v, red_last(pl, red, rest, nred));
 }
 
@@ -652,8 +651,10 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 	int64_t rows = 1, cols = 1,
 			want = pl->target == WW_TARGET_CUDA ? 2 * (pl->dev.sm_count > 0 ? pl->dev.sm_count : 132) : 8;
 	int64_t threads = 32LL * (pl->dev.sm_count > 0 ? pl->dev.sm_count : 132);
+	enum { HELD = 262144 }; /* elements that the registers of a cluster hold */
 	struct val *v = NULL, *part;
-	int first = a->rank - nred;
+	/* not products: of factors close to 1 the error depends on the order */
+	int first = a->rank - nred, ordered = red == RED_PROD || pl->target != WW_TARGET_CUDA;
 
 	for (int d = 0; d < a->rank; d++)
 		*(d < first ? &rows : &cols) = ix_times(d < first ? rows : cols, ix_num(a->size[d]));
@@ -663,10 +664,10 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 
 			if (apart && is_one_column(pl, a, rows, cols))
 				return red_last(pl, red, a, nred);
-			part = outer < 8 * threads ? parted(pl, a, 16 * threads / outer, 32) : NULL;
+			part = outer < 8 * threads ? parted(pl, a, a->rank - 1, 16 * threads / outer, 32) : NULL;
 			/* several dimensions have parts already, and squares about the mean of each */
 			if (!exact && outer < (nred == 1 ? 2 * threads : threads / 8) && !is_one_column(pl, a, rows, cols))
-				v = nearly_parted(pl, red, a, nred, apart, part, 16 * threads / outer, 32, 1);
+				v = nearly_parted(pl, red, a, nred, apart, part, a->rank - 1, 16 * threads / outer, 32, 1);
 			if (v)
 				return v;
 			if (part || nred > 1)
@@ -676,6 +677,7 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 		((rows >= want || fits_clusters(pl, a, rows, cols)) && !(apart && is_streamed(pl, a, rows, cols))))
 		return red_last(pl, red, a, nred);
 	if (nred > 1) {
+		enum { SHORT = 128 }; /* elements of a part of each row, which are read in less than twice that time */
 		int64_t outer = 1;
 		int k = 1;
 
@@ -685,15 +687,38 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 				break;
 		}
 		if (k < nred) {
+			int64_t inner = cols / outer;
+			int d = first + k - 1;
+
+			/* one block adds 1,024 parts in the time that memory takes for some 90,000 elements */
+			if (!ordered && outer > HELD && rows * inner <= SHORT) {
+				int64_t most = 2 * want / (outer / ix_num(a->size[d]));
+
+				part = parted(pl, a, d, most, 1);
+				v = exact ? NULL : nearly_parted(pl, red, a, nred, apart, part, d, most, 1, inner % 8 ? 8 : 1);
+				if (v)
+					return v;
+				if (part && ix_num(part->size[d]) * 4 >= most) {
+					a = part;
+					nred++;
+				}
+			}
 			v = red_last(pl, red, a, nred - k);
 			v->force_root = 1;
 			return red_last(pl, red, v, k);
 		}
 	}
-	part = parted(pl, a, want * 2, 1024);
+	part = parted(pl, a, a->rank - 1, want * 2, 1024);
+	/* what a cluster does not hold, but its rows of the last dimension: these are the parts */
+	if (!ordered && !part && nred > 1 && cols > HELD && ix_num(a->size[a->rank - 1]) <= HELD && pl->dev.cc >= 90 &&
+		rows * cols / ix_num(a->size[a->rank - 1]) * 16 >= pl->dev.sm_count) {
+		v = red_last(pl, red, a, 1);
+		v->force_root = 1;
+		return red_last(pl, red, v, nred - 1);
+	}
 	/* one kernel of a shorter row is as fast as several with its parts */
-	if (!exact && pl->target == WW_TARGET_CUDA && nred == 1 && cols > 262144)
-		v = nearly_parted(pl, red, a, 1, apart, part, want * 2, 1024, 8);
+	if (!exact && pl->target == WW_TARGET_CUDA && (nred == 1 || !ordered) && ix_num(a->size[a->rank - 1]) > HELD)
+		v = nearly_parted(pl, red, a, nred, apart, part, a->rank - 1, want * 2, 1024, 8);
 	if (v)
 		return v;
 	if (!part)
