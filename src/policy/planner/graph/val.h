@@ -128,7 +128,8 @@ struct val *pl_squeeze(struct pl *pl, struct val *a, int dim);
 struct val *pl_index(struct pl *pl, int dt, int rank, const struct ix *const *size, const struct ix *over_place);
 /* Reduce the dimensions whose bit is set in mask. */
 struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim);
-/* The same of a value whose place is wanted, too: an argmax has no parts, and one kernel has both. */
+/* The same in equal parts or in none: of a value whose place is wanted, too (an argmax has no parts, and one kernel has
+ * both), and of what several kernels more would not repay. */
 struct val *pl_reduce_beside(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim);
 /* cuda, of a sum that is or should be computed in parts: the sum of squared differences from the mean, which reads the
  * elements once; *sum becomes the sum of the same parts.  NULL: the sum is not computed in parts. */
