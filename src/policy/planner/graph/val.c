@@ -110,6 +110,8 @@ int64_t pl_buf_numel(const struct buf *b)
 	return n;
 }
 
+int64_t pl_buf_bytes(const struct buf *b) { return pl_buf_numel(b) * pl_itemsize(b->dt); }
+
 static struct val *with_arg(struct val *v, struct val *a)
 {
 	v->arg[v->n_arg++] = a;
@@ -774,12 +776,11 @@ struct val *pl_reduce_beside(struct pl *pl, enum pl_red red, struct val *a, unsi
 	return reduce(pl, red, a, mask, keepdim, 1);
 }
 
-/* v behind the views from `from` to `to`, whose argument it stands in for. */
-static struct val *same_views(struct pl *pl, const struct val *from, const struct val *to, struct val *v)
+struct val *pl_same_views(struct pl *pl, const struct val *from, const struct val *to, struct val *v)
 {
 	if (from == to)
 		return v;
-	return pl_view(pl, same_views(pl, from->arg[0], to, v), from->rank, from->size, from->map);
+	return pl_view(pl, pl_same_views(pl, from->arg[0], to, v), from->rank, from->size, from->map);
 }
 
 /* v, one value for each result of a reduction of x, at each element of x. */
@@ -840,7 +841,7 @@ static struct val *squares(struct pl *pl, struct val *r, struct val **terms)
 	d = pl_op2(pl, OP_SUB, x, at_elements(pl, pl_op2(pl, OP_DIV, r, n), r->arg[0]));
 	d = pl_op2(pl, OP_MUL, d, d);
 	if (m2)
-		d = pl_op2(pl, OP_ADD, same_views(pl, r->arg[0], parts, m2), pl_op2(pl, OP_MUL, d, each));
+		d = pl_op2(pl, OP_ADD, pl_same_views(pl, r->arg[0], parts, m2), pl_op2(pl, OP_MUL, d, each));
 	*terms = n;
 	d = red_last(pl, RED_SUM, d, r->nred);
 	d->force_root = r->force_root;
@@ -861,10 +862,10 @@ struct val *pl_centred_parts(struct pl *pl, struct val **sum)
 
 		if (!again)
 			return NULL;
-		*sum = same_views(pl, *sum, all, again);
+		*sum = pl_same_views(pl, *sum, all, again);
 		all = again;
 	}
-	return same_views(pl, *sum, all, squares(pl, all, &n));
+	return pl_same_views(pl, *sum, all, squares(pl, all, &n));
 }
 
 /* ---- Buffers ----------------------------------------------------------------------------------------------------- */

@@ -131,6 +131,8 @@ struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned ma
 /* The same in equal parts or in none: of a value whose place is wanted, too (an argmax has no parts, and one kernel has
  * both), and of what several kernels more would not repay. */
 struct val *pl_reduce_beside(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim);
+/* v behind the views from `from` to `to`, whose argument it stands in for. */
+struct val *pl_same_views(struct pl *pl, const struct val *from, const struct val *to, struct val *v);
 /* cuda, of a sum that is or should be computed in parts: the sum of squared differences from the mean, which reads the
  * elements once; *sum becomes the sum of the same parts.  NULL: the sum is not computed in parts. */
 struct val *pl_centred_parts(struct pl *pl, struct val **sum);
@@ -153,6 +155,7 @@ void pl_channels_last(struct pl *pl, int rank, const struct ix *const *size, con
 /* How many elements at the traced sizes. */
 int64_t pl_numel_now(const struct val *a);
 int64_t pl_buf_numel(const struct buf *b);
+int64_t pl_buf_bytes(const struct buf *b);
 /* Does an index of a view go on by one where place d does?  Dimensions that were joined (pixels of a product) do by the
  * last of them. */
 int pl_goes_by_one(struct pl *pl, const struct ix *map, int d);

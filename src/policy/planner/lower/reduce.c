@@ -138,6 +138,16 @@ static void anyall(struct pl *pl, struct gnode *n)
 	done(n, pl_cast(pl, pl_reduce(pl, n->variant, a, m, keepdim(pl, n, 2)), WW_BOOL));
 }
 
+/* How many elements each result of a reduction is made of. */
+static int64_t elements_each(const struct val *a, unsigned mask)
+{
+	int64_t n = 1;
+
+	for (int d = 0; d < a->rank; d++)
+		n = ix_times(n, mask >> d & 1 ? ix_num(a->size[d]) : 1);
+	return n;
+}
+
 /* cuda: stores first what statistics are taken of where it is computed of large tensors that lie across each other
  * (channels-last beside PyTorch's order): a row kernel reads one of them by a sector for each element, and its readers
  * do so again, while a pointwise kernel reads both by tiles.  Of few elements (16 channels of each pixel) a thread has
@@ -145,10 +155,8 @@ static void anyall(struct pl *pl, struct gnode *n)
 static void store_as_one(struct pl *pl, struct val *a, unsigned mask)
 {
 	enum { LARGE = 1 << 20, FEW = 64 };
-	int64_t n = 1;
+	const int64_t n = elements_each(a, mask);
 
-	for (int d = 0; d < a->rank; d++)
-		n *= mask >> d & 1 ? ix_num(a->size[d]) : 1;
 	while (a->kind == V_VIEW && !a->root && !a->cond && pl_numel_now(a->arg[0]) == pl_numel_now(a))
 		a = a->arg[0];
 	if (pl->target == WW_TARGET_CUDA && n > FEW && a->kind == V_OP && !a->root && pl_is_float(a->dt) &&
@@ -162,12 +170,10 @@ static void store_as_one(struct pl *pl, struct val *a, unsigned mask)
 static struct val *centred_sum(struct pl *pl, struct val *a, unsigned mask)
 {
 	enum { LONG = 3 << 12 };
-	int64_t n = 1;
 
-	for (int d = 0; d < a->rank; d++)
-		n = ix_times(n, mask >> d & 1 ? ix_num(a->size[d]) : 1);
 	pl_keep_channels(pl, a, mask);
-	return n < LONG ? pl_reduce_beside(pl, RED_SUM, a, mask, 1) : pl_reduce(pl, RED_SUM, a, mask, 1);
+	return elements_each(a, mask) < LONG ? pl_reduce_beside(pl, RED_SUM, a, mask, 1)
+										 : pl_reduce(pl, RED_SUM, a, mask, 1);
 }
 
 /* Returns the sum of squared differences from the mean; *mu: the mean; *diff: the differences. */

@@ -15,8 +15,6 @@ enum {
 
 static const struct buf *whole(const struct buf *b) { return b->of ? b->of : b; }
 
-static int64_t bytes_of(const struct buf *b) { return pl_buf_numel(b) * pl_itemsize(b->dt); }
-
 /* Does the kernel's slowest axis go through most of buffer b, upwards, by this offset? */
 static int goes_up(struct pl *pl, const struct kern *k, const struct buf *b, const struct ix *off)
 {
@@ -38,7 +36,7 @@ static int passes_of(struct pl *pl, struct kern *k, const struct buf **list, int
 
 	*all = 0;
 	for (int i = 0; i < k->n_arg; i++)
-		*all += bytes_of(whole(k->arg[i]));
+		*all += pl_buf_bytes(whole(k->arg[i]));
 	if (k->segment || (k->kind == K_ROW && k->loop->along == ROWS))
 		return 0;
 	if (k->anchor) { /* tiles, images and rows one after the other, of which the result is what was touched last */
@@ -46,7 +44,7 @@ static int passes_of(struct pl *pl, struct kern *k, const struct buf **list, int
 			(k->anchor->kind == S_SCAN && k->anchor->scan.dim == k->anchor->out->rank - 1);
 
 		for (int o = 0; o < k->n_out && in_order; o++)
-			if (k->out[o]->root && bytes_of(whole(k->out[o]->root)) > LARGE)
+			if (k->out[o]->root && pl_buf_bytes(whole(k->out[o]->root)) > LARGE)
 				list[found++] = whole(k->out[o]->root);
 		return found;
 	}
@@ -56,7 +54,7 @@ static int passes_of(struct pl *pl, struct kern *k, const struct buf **list, int
 		buf[n++] = k->out[o]->root;
 	}
 	for (int i = 0; i < n && found < MOST; i++)
-		if (bytes_of(whole(buf[i])) > LARGE && goes_up(pl, k, whole(buf[i]), off[i]))
+		if (pl_buf_bytes(whole(buf[i])) > LARGE && goes_up(pl, k, whole(buf[i]), off[i]))
 			list[found++] = whole(buf[i]);
 	return found;
 }

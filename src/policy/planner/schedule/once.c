@@ -12,8 +12,6 @@
  * to 7, H200), more than 4 us from here on.  SHARE: what is stored, at most, of what is read. */
 enum { LEAST = 32 << 20, MOST = 192 << 20, SHARE = 8 };
 
-static double bytes_of(const struct buf *b) { return (double)pl_buf_numel(b) * pl_itemsize(b->dt); }
-
 /* Is b an operand of the task that only kernel k touches, whose text is its own? */
 static int is_its_own(const struct pl *pl, const struct kern *k, const struct buf *b)
 {
@@ -63,13 +61,13 @@ static int is_read_once(struct pl *pl, struct kern *k, const struct buf *b)
 static void mark_in(struct pl *pl, struct kern *k)
 {
 	struct loop *l = k->loop;
-	double read = 0, stored = 0;
+	int64_t read = 0, stored = 0;
 
 	for (int i = 0; i < k->n_arg; i++)
 		if (is_read_once(pl, k, k->arg[i]))
-			read += bytes_of(k->arg[i]);
+			read += pl_buf_bytes(k->arg[i]);
 	for (int o = 0; o < k->n_out; o++)
-		stored += bytes_of(k->out[o]->root);
+		stored += pl_buf_bytes(k->out[o]->root);
 	if (read < LEAST || read > MOST || SHARE * stored > read)
 		return;
 	for (int p = 0; p < l->n_pass; p++) {

@@ -161,14 +161,6 @@ static struct val *moved(struct pl *pl, struct moved *m, struct val *v)
 	return new;
 }
 
-/* x behind the views that v has above `from`. */
-static struct val *behind_same_views(struct pl *pl, const struct val *v, const struct val *from, struct val *x)
-{
-	if (v == from)
-		return x;
-	return pl_view(pl, behind_same_views(pl, v->arg[0], from, x), v->rank, v->size, v->map);
-}
-
 /* cuda: operand v of s is a function of each element of a product, in another order (experts' hidden rows, which their
  * second product has expert by expert): the function of the product as it lies, in which that ends, behind views that
  * strides may follow.  NULL: v is not.  In its own order it would be a pass over memory. */
@@ -190,7 +182,7 @@ static struct val *as_product_lies(struct pl *pl, const struct anchor *s, struct
 	if (m.product->kind != V_ANCHOR || m.product->anchor->kind != S_GEMM || m.product->root ||
 		!has_one_reader(pl, s, m.product))
 		return NULL;
-	return behind_same_views(pl, v, op, behind_same_views(pl, m.view, m.product, moved(pl, &m, op)));
+	return pl_same_views(pl, v, op, pl_same_views(pl, m.view, m.product, moved(pl, &m, op)));
 }
 
 /* Can operand `which` be read by strides where the product that it is a function of leaves it? */
